@@ -1,6 +1,7 @@
 """A lab bench for comparing position encodings of transformers.
 
     run = rope_lab.fit("position=rope", seed=1)                train a run, or get it back
+    verdict = rope_lab.compare("./mine.py", "rope", task="needle", yes=True)
     frame = rope_lab.results.load("results/runs")              runs as a pandas frame
     position = rope_lab.scheme("pope", d_model=64, n_heads=4)  a position scheme as a torch module
 
@@ -9,11 +10,17 @@ Importing it changes nothing else in the process, and loads neither torch nor pa
 
 import importlib as _importlib
 import sys as _sys
+import time as _time
 from typing import Any as _Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "fit", "results", "scheme", "tasks"]
-_HOME = {"fit": "rope_lab.notebook", "scheme": "rope_lab.notebook"}
+STARTED = _time.time()  # of the program, nearly
+__all__ = ["__version__", "compare", "fit", "results", "scheme", "tasks"]
+_HOME = {
+    "compare": "rope_lab.comparing.command",
+    "fit": "rope_lab.notebook",
+    "scheme": "rope_lab.notebook",
+}
 
 if _sys.version_info < (3, 11):  # noqa: UP036  pip checks it, a checkout does not
     from rope_lab.places import SETUP as _SETUP

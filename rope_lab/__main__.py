@@ -2,52 +2,39 @@
 
 import importlib
 import sys
-from dataclasses import dataclass
 
 import rope_lab
 from rope_lab import command
 from rope_lab.places import IN_CHECKOUT, ROOT
 from rope_lab.text import nearest
 
-TRAIN, LOOK, CHECK = "Train", "Look at runs", "Add and ask"
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command of `rope-lab`.
-
-    group:   its heading in the help
-    module:  its home below rope_lab, whose `main` takes the words after the command's name
-    first:   words that `main` gets before those
-    """
-
-    name: str
-    group: str
-    summary: str
-    module: str
-    first: tuple[str, ...] = ()
-
-
+# By the heading of the help: each command, its summary, and its module below rope_lab, whose `main`
+# takes the words after the command's name.
 COMMANDS = {
-    each.name: each
-    for each in (
-        Command("train", TRAIN, "Train one run", "launch.__main__"),
-        Command("sweep", TRAIN, "Train every combination of settings", "launch.__main__", ("-m",)),
-        Command("table", TRAIN, "Run a whole comparison", "table"),
-        Command("list", LOOK, "List runs, newest first", "list"),
-        Command("results", LOOK, "Make tables and figures", "results.__main__"),
-        Command("report", LOOK, "Make one page of verdicts and charts", "report.__main__"),
-        Command("sample", LOOK, "Show problems or text with a run's completions", "sample"),
-        Command("probe", LOOK, "Measure how a trained run uses its positions", "probe"),
-        Command("rm", LOOK, "Delete runs", "rm"),
-        Command("check", CHECK, "Check a scheme or a task of your own", "check"),
-        Command("plan", CHECK, "Test the comparisons of a plan", "plan"),
-        Command("power", CHECK, "Compute how many seeds a difference needs", "power"),
-        Command("scores", CHECK, "Score schemes on tasks, results/scores.md", "scores"),
-        Command("bench", CHECK, "Time training steps of schemes and other libraries", "bench"),
-        Command("completion", CHECK, "Complete commands and settings in a shell", "completion"),
-    )
+    "Ask": {"compare": ("Compare two schemes up to a verdict", "comparing.command")},
+    "Train": {
+        "train": ("Train one run", "launch.__main__"),
+        "sweep": ("Train every combination of settings", "launch.__main__"),
+        "table": ("Run a whole comparison", "table"),
+    },
+    "Look at runs": {
+        "list": ("List runs, newest first", "list"),
+        "results": ("Make tables and figures", "results.__main__"),
+        "report": ("Make one page of verdicts and charts", "report.__main__"),
+        "sample": ("Show problems or text with a run's completions", "sample"),
+        "probe": ("Measure how a trained run uses its positions", "probe"),
+        "rm": ("Delete runs", "rm"),
+    },
+    "Check and count": {
+        "check": ("Check a scheme or a task of your own", "check"),
+        "plan": ("Test the comparisons of a plan", "plan"),
+        "power": ("Compute how many seeds a difference needs", "power"),
+        "scores": ("Score schemes on tasks, results/scores.md", "scores"),
+        "bench": ("Time training steps of schemes and other libraries", "bench"),
+        "completion": ("Complete commands and settings in a shell", "completion"),
+    },
 }
+MODULES = {name: each[1] for group in COMMANDS.values() for name, each in group.items()}
 HELP = """\
 rope-lab compares position encodings of small transformers. A first session:
 
@@ -64,12 +51,10 @@ scale=quick, seed=0, train.lr=1e-3 … `rope-lab train --help` explains each,
 
 def usage() -> str:
     """HELP and the commands, by group."""
-    lines, group = [HELP.rstrip()], ""
-    for each in COMMANDS.values():
-        if each.group != group:
-            group = each.group
-            lines += ["", f"{group}:"]
-        lines.append(f"  rope-lab {each.name:<11}{each.summary}")
+    lines = [HELP.rstrip()]
+    for group, commands in COMMANDS.items():
+        lines += ["", f"{group}:"]
+        lines += [f"  rope-lab {name:<11}{about}" for name, (about, _) in commands.items()]
     return "\n".join(lines)
 
 
@@ -78,16 +63,16 @@ def run(words: list[str]) -> None:
     no such command.
     """
     name = words[0] if words else "--help"
-    if name in COMMANDS:
-        chosen = COMMANDS[name]
-        module = importlib.import_module(f"rope_lab.{chosen.module}")
-        module.main([*chosen.first, *words[1:]])
+    if name in MODULES:
+        multirun = ["-m"] if name == "sweep" else []
+        module = importlib.import_module(f"rope_lab.{MODULES[name]}")
+        module.main([*multirun, *words[1:]])
     elif name in ("-h", "--help"):
         print(usage())
     elif name == "--version":
         print(f"rope-lab {rope_lab.__version__}")
     else:
-        hint = nearest(name, COMMANDS, "")
+        hint = nearest(name, MODULES, "")
         print(f"rope-lab {name}: there is no such command; {hint}", file=sys.stderr)
         sys.exit(2)
 

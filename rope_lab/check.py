@@ -30,12 +30,10 @@ def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
             note = run()
         except ConfigError:
             raise
-        except Wrong as error:
-            yield "WRONG", name, str(error)
-            return
         except (Exception, SystemExit) as error:
             file = inspect.getsourcefile(next(instantiate.classes(getattr(cfg, group))))
-            yield "WRONG", name, instantiate.error_line(error, file)
+            line = instantiate.error_line(error, file)
+            yield "WRONG", name, str(error) if isinstance(error, Wrong) else line
             return
         yield "note" if note else "ok", name, note or ""
 
@@ -45,23 +43,22 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "settings", nargs="+", metavar="NAME=VALUE", help="position=… or task=…, and others"
     )
-    given = parser.parse_args(arguments)
-    set_groups = {setting.partition("=")[0] for setting in given.settings}
-    groups = [group for group in ("position", "task") if group in set_groups]
-    kinds = []
+    settings = parser.parse_args(arguments).settings
+    groups = CHECKS.keys() & {setting.partition("=")[0] for setting in settings}
     if not groups:
         parser.error("name a scheme or a task: position=./mine.py or task=./mine.py")
+    wrong = False
     try:
-        cfg = trainer.resolve(config.load(*given.settings))
-        for group in groups:
+        cfg = trainer.resolve(config.load(*settings))
+        for group in sorted(groups):
             say(f"{group}={getattr(cfg.names, group)}")
             for kind, name, message in check(cfg, group):
-                kinds.append(kind)
+                wrong = kind == "WRONG" or wrong
                 say(f"  {kind:<6} {name:<18} {plain(message)}".rstrip())
     except ConfigError as error:
         parser.exit(2, f"{error}\n")
-    say("not all checks passed" if "WRONG" in kinds else "all checks passed")
-    parser.exit("WRONG" in kinds)
+    say("not all checks passed" if wrong else "all checks passed")
+    parser.exit(wrong)
 
 
 if __name__ == "__main__":

@@ -40,17 +40,16 @@ class Screen(io.FileIO):
 
 def begin() -> None:
     """Make stdout and stderr survive a closed pipe, and Ctrl-C end with exit status 130."""
+    if process_is_ours():
+        return
     take_process()
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None:  # it was closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         raw = io.BufferedWriter(Screen(descriptor, "w", closefd=False))
-        lines, encoding = True, "utf-8"
-        if stream:
-            lines, encoding = stream.line_buffering or stream.write_through, stream.encoding
-        setattr(sys, name, io.TextIOWrapper(raw, encoding, errors="replace", line_buffering=lines))
-    os.environ.pop("MPLBACKEND", None)  # of a notebook, say; no command opens a window
+        encoding = getattr(stream, "encoding", "utf-8")
+        setattr(sys, name, io.TextIOWrapper(raw, encoding, errors="replace", line_buffering=True))
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
     sys.excepthook = _show
 
@@ -76,3 +75,9 @@ def check_directory() -> None:
             message = f"the code of {package} is not used: rope-lab runs that of {HERE}"
             print(f"{message}; `make setup` in {folder} changes that", file=sys.stderr)
             return
+
+
+# `python -m rope_lab.sample` begins with its first import of ours, before those that take a second.
+_main = getattr(sys.modules["__main__"], "__spec__", None)
+if _main and _main.name.startswith("rope_lab."):
+    begin()

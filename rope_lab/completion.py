@@ -4,137 +4,113 @@
   zsh   rope-lab completion zsh > FOLDER/_rope-lab, a folder of $fpath
   fish  rope-lab completion fish > ~/.config/fish/completions/rope-lab.fish
 
-Print it again after an update: the names of schemes and tasks are written into it.
+The script calls `rope-lab completion --line LINE`, which prints all that may end a command line.
 """
 
 import re
-from pathlib import Path
 
-from rope_lab.__main__ import COMMANDS, Command
+from rope_lab.__main__ import MODULES
 from rope_lab.places import HERE, ROOT
-from rope_lab.text import argument_parser
+from rope_lab.shipped import shipped
+from rope_lab.text import argument_parser, say
 from rope_lab.train.settings import declared
 
-OWN_FILES = "train.load"  # declares the option of commands that read runs of a user's own files
+CONF = ROOT / "conf"
 TAKE_OWN_FILES = ("sample", "probe")
-TAKE_SETTINGS = ("train", "sweep", "table", "check", "bench")
-
-BASH = """\
-_rope_lab() {
-    local word=${COMP_LINE:0:COMP_POINT} words before=""
-    word=${word##* }
-    case ${COMP_WORDS[1]}:$word in
-{values}
-        *=*) return ;;
-{words}
-    esac
-    if ((COMP_CWORD == 1)); then
-        words="{commands}"
-    fi
-    if [[ $word == *=* ]]; then  # a value, or the last of a list
-        before=${word%"${word##*[=,]}"}
-        word=${word##*[=,]}
-        if [[ $COMP_WORDBREAKS == *=* ]]; then  # bash completes what is behind =
-            before=${before#*=}
-        fi
-    fi
-    COMPREPLY=($(compgen -P "$before" -W "$words" -- "$word"))
+TAKE_SETTINGS = ("compare", "train", "sweep", "table", "check", "bench")
+SCRIPTS = {
+    "bash": """\
+_rope_lab() {  # $2: the part of the last word behind its last = sign
+    local line=${COMP_LINE:0:COMP_POINT}
+    local word=${line##* }
+    COMPREPLY=($(rope-lab completion --line "$line"))
+    COMPREPLY=("${COMPREPLY[@]#"${word%"$2"}"}")
     if [[ ${COMPREPLY[0]} == *= ]]; then
         compopt -o nospace
     fi
 }
 complete -o default -F _rope_lab rope-lab
-"""
-ZSH = """\
+""",
+    "zsh": """\
 #compdef rope-lab
-if ((CURRENT == 2)); then
-    compadd -- {commands}
-    return
+local -a found
+found=(${(f)"$(rope-lab completion --line "${(j: :)words[1,CURRENT-1]} $PREFIX")"})
+compadd -S '' -- ${(M)found:#*=}
+compadd -- ${found:#*=}
+if ((! $#found)); then
+    compset -P '*[=,]'
+    _files
 fi
-case $words[2]:$PREFIX in
-{values}
-    *=*) _files ;;
-{words}
-esac
-_files
-"""
+""",
+    "fish": """\
+complete -c rope-lab -a '(rope-lab completion --line (commandline -cp | string collect))'
+""",
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("completion", __doc__)
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
-    print(SHELLS[parser.parse_args(arguments).shell](), end="")
+    parser.add_argument("shell", nargs="?", choices=SCRIPTS, metavar="SHELL")
+    parser.add_argument("--line", help="a command line up to the cursor")
+    given = parser.parse_args(arguments)
+    if given.line is not None:
+        say("\n".join(ends(given.line)))
+    elif given.shell:
+        say(SCRIPTS[given.shell].rstrip())
+    else:
+        parser.error("name a shell: bash, zsh or fish")
 
 
-def choices() -> dict[str, list[str]]:
-    """The values of settings that name a file of conf/."""
-    conf = ROOT / "conf"
-    found = {key: _stems(conf / key) for key in ("position", "task", "hydra/launcher")}
-    scales = {path.stem for path in (conf / "recipe").glob("*/*.yaml")}
-    return found | {"scale": sorted({"quick", *scales})}
+def ends(line: str) -> list[str]:
+    """All that may stand at the end of a command line instead of its last word, files apart."""
+    *before, word = line.split(" ")
+    if len(before) == 1:
+        found = [*MODULES, "--help", "--version"]
+    elif word.startswith("-"):
+        found = options(before[1])
+    elif "=" in word:
+        known = word[: max(word.rfind("="), word.rfind(",")) + 1]
+        found = [known + value for value in values(word.partition("=")[0])]
+    elif before[1] in TAKE_SETTINGS:
+        found = [f"{name}=" for name in settings(before, word)]
+    else:
+        found = list(SCRIPTS) if before[1] == "completion" else []
+    if before[1:2] == ["table"]:
+        found += _stems("table")
+    return [each for each in found if each.startswith(word)]
 
 
-def words(command: Command) -> list[str]:
-    """All that may follow a command, files apart: options, names of settings with `=`, tables."""
-    options = {"--help"}
-    modules = [command.module]
-    if command.name in TAKE_OWN_FILES:
-        modules.append(OWN_FILES)
-    for module in modules:
-        source = (HERE / f"{module.replace('.', '/')}.py").read_text("utf-8")
-        options.update(re.findall(r'"(--[a-z][a-z-]+)"', source))
-    found = sorted(options)
-    if command.name == "table":
-        found += _stems(ROOT / "conf" / "table")
-    if command.name == "completion":
-        found += SHELLS
-    if command.name in TAKE_SETTINGS:
-        settings = {*choices(), *declared()}
-        found += [f"{name}=" for name in sorted(settings)]
-    return found
+def options(command: str) -> list[str]:
+    """The options of a command, as its source names them."""
+    if command not in MODULES:
+        return []
+    path = HERE / f"{MODULES[command].replace('.', '/')}.py"
+    found = re.findall(r'\badd(?:_argument)?\(\s*"(--[a-z-]+)"', path.read_text("utf-8"))
+    if command in TAKE_OWN_FILES:
+        found.append("--allow")
+    return sorted({"--help", *found})
 
 
-def _stems(folder: Path) -> list[str]:
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+def settings(words: list[str], last: str) -> list[str]:
+    """The names of all settings; behind `task.` and `position.` those of the chosen one."""
+    names = {"hydra/launcher", "scale", *declared()}
+    chosen: dict[str, str] = {}
+    for default in shipped("config")["defaults"]:
+        chosen |= default if isinstance(default, dict) else {}
+    chosen |= dict(word.split("=", 1) for word in words if "=" in word)
+    group = last.partition(".")[0]
+    if group in ("task", "position"):
+        own = shipped(f"{group}/{chosen[group]}")
+        names |= {f"{group}.{key}" for key in own if key != "_target_"}
+    return sorted(names)
 
 
-def bash() -> str:
-    values = [f'        *:{key}=*) words="{" ".join(each)}" ;;' for key, each in choices().items()]
-    own = [
-        f'        {name}:*) words="{" ".join(words(each))}" ;;' for name, each in COMMANDS.items()
-    ]
-    return _filled(BASH, values, own)
+def values(setting: str) -> list[str]:
+    """The values of a setting that names a file of conf/."""
+    if setting == "scale":
+        return sorted({"quick", *_stems("recipe/*")})
+    return _stems(setting) if setting in ("task", "position", "hydra/launcher") else []
 
 
-def zsh() -> str:
-    values = [
-        f"    *:{key}=*) compset -P '*[=,]'; compadd -- {' '.join(each)} ;;"
-        for key, each in choices().items()
-    ]
-    own = [
-        f"    {name}:*) compadd -S '' -- {' '.join(words(each))} ;;"
-        for name, each in COMMANDS.items()
-    ]
-    return _filled(ZSH, values, own)
-
-
-def _filled(script: str, values: list[str], own: list[str]) -> str:
-    script = script.replace("{values}", "\n".join(values)).replace("{words}", "\n".join(own))
-    return script.replace("{commands}", " ".join(COMMANDS))
-
-
-def fish() -> str:
-    lines = []
-    for name, command in COMMANDS.items():
-        lines.append(
-            f"complete -c rope-lab -n __fish_use_subcommand -f -a {name} -d '{command.summary}'"
-        )
-        found = words(command)
-        if name in TAKE_SETTINGS:
-            found += [f"{key}={value}" for key, each in choices().items() for value in each]
-        seen = f"-n '__fish_seen_subcommand_from {name}'"
-        lines.append(f"complete -c rope-lab {seen} -a '{' '.join(found)}'")
-    return "\n".join(lines) + "\n"
-
-
-SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}
+def _stems(folder: str) -> list[str]:
+    return sorted({path.stem for path in CONF.glob(f"{folder}/*.yaml")})

@@ -74,8 +74,11 @@ def damaged(folder: Path, digests: dict[str, str]) -> list[str]:
     """The names of files in a folder whose content does not match their digest; those that are not
     there are not damaged. Raises OSError.
     """
-    there = [name for name in digests if (folder / name).is_file()]
-    return [name for name in there if digest_of(folder / name) != digests[name]]
+    changed = []
+    for name, expected in digests.items():
+        if (folder / name).is_file() and digest_of(folder / name) != expected:
+            changed.append(name)
+    return changed
 
 
 def sealed(content: dict[str, Any], version: int = VERSION) -> dict[str, Any]:

@@ -95,13 +95,12 @@ class Identity:
         return f"{self.task}-{self.position}-s{self.seed}-{self.run_id}"
 
     def _part(self, of_scheme: bool) -> dict[str, Any]:
-        # As of another seed.
-        own = {key: value for key, value in self.settings.items() if key != "parent.run_id"}
-        return {
-            key: value
-            for key, value in own.items()
-            if key.startswith(("position.", "parent.scheme_id")) == of_scheme
-        }
+        part = {}
+        for key, value in self.settings.items():
+            is_of_scheme = key.startswith(("position.", "parent.scheme_id"))
+            if is_of_scheme == of_scheme and key != "parent.run_id":  # which differs by seed
+                part[key] = value
+        return part
 
 
 def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> Identity:

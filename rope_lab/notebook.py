@@ -43,9 +43,7 @@ class Trained:
     config: config.Config
 
     def __repr__(self) -> str:
-        name = "eval/accuracy" if "eval/accuracy" in self.metrics else "eval/loss"
-        value = self.metrics.get(name, float("nan"))
-        return f"<{self.folder.name}: {self.record['status']}, {name} {value:.4g}>"
+        return f"<{self.folder.name}: {self.record['status']}>"
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -141,26 +139,16 @@ def scheme(
 
 
 def _as_overrides(settings: dict[str, Any]) -> list[str]:
-    """Settings as overrides of a command line. Raises ConfigError for several runs at once, and
-    for a value that cannot be typed.
-    """
+    """Settings as overrides of a command line. Raises ConfigError if one cannot be typed."""
     overrides = []
     for key, value in flat(settings).items():
         if hasattr(value, "tolist"):  # of numpy or torch
             value = value.tolist()
-        several = isinstance(value, list | tuple | range)
-        if several and key in ("seed", "task", "position", "scale"):
-            values = ",".join(map(str, value))
-            raise ConfigError(
-                f"{key}={values}: fit trains one run; call it for each, or rope-lab sweep {key}=…"
-            )
-        if several:
+        if isinstance(value, range):
             value = list(value)
         try:
             overrides.append(f"{key}={typed(value)}")
         except TypeError:
-            remedy = (
-                "give a name, a number or a list; a scheme or task of yours by its file, ./mine.py"
-            )
-            raise ConfigError(f"{key}={value!r}: cannot be typed; {remedy}") from None
+            remedy = "give a name, a number or a list; a scheme or task of yours by its file"
+            raise ConfigError(f"{key}={value!r}: cannot be typed; {remedy}, ./mine.py") from None
     return overrides

@@ -7,12 +7,11 @@ before its last run has ended.
 
 from pathlib import Path
 
-from rope_lab import command
 from rope_lab.results.plans.evidence import removed
 from rope_lab.results.plans.families import read
 from rope_lab.results.plans.study import PLAN, load
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.views.plan_page import head, section
+from rope_lab.results.views.plan_page import HEAD, section
 from rope_lab.results.views.tables import Strong, bullets, write_page
 from rope_lab.text import argument_parser, errors_as_exit
 
@@ -33,9 +32,4 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     if problems:
         parts.append("## Problems\n\n" + bullets(map(Strong, problems)))
-    write_page(path.with_suffix(".md"), [head(families), *parts])
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()
+    write_page(path.with_suffix(".md"), [HEAD.rstrip(), *parts])

@@ -6,35 +6,34 @@ two-sided paired t test; powers are exact (noncentral t) if paired differences a
 FOLDER: the runs kept in results/.
 """
 
-import math
-import sys
-from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from rope_lab import command
 from rope_lab.places import RESULTS
+from rope_lab.results.comparisons import stats
 from rope_lab.results.comparisons.families import between
 from rope_lab.results.comparisons.results import answered, samples
-from rope_lab.results.comparisons.stats import (
-    ALPHA,
-    detectable,
-    paired_power,
-    pairs_needed,
-    spread_interval,
-)
-from rope_lab.results.plans import study as studies
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import folders_of_runs, read_or_warn
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 from rope_lab.results.views.terminal import say_markdown
-from rope_lab.text import argument_parser, errors_as_exit, nearest
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit
 
-FEW = 5  # pairs: of fewer the spread is hardly known
+PAIRS = (3, 5, 8, 16, 32)
+NOTES = [
+    "In {unit}. n pairs detect: the least true difference that they find with power {power:g} at "
+    "5%, two-sided; in brackets, the power of so many pairs to see the given difference.",
+    "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% "
+    "interval (χ²): of few pairs the spread is hardly known.",
+]
+BIMODAL = (
+    "Runs are bimodal: {name} by {split}. The t test is then only a rough guide; plan for how many "
+    "seeds reach it (McNemar's test)."
+)
 
 
 def differences(setup: Setup) -> dict[str, pd.Series]:
@@ -43,122 +42,76 @@ def differences(setup: Setup) -> dict[str, pd.Series]:
     """
     baseline = setup.published.baseline
     compared = {s: answered(between(setup, s, baseline)).differences for s in setup.others}
-    return {scheme: each for scheme, each in compared.items() if spread_interval(each)[0] > 0}
+    return {scheme: each for scheme, each in compared.items() if each.std() > 0}
 
 
-def table(setup: Setup, found: dict[str, pd.Series], given: Namespace) -> Table:
-    """A row a scheme."""
-    rows, digits = [], setup.measure.digits
-    for scheme, values in found.items():
-        spread, low, high = spread_interval(values)
-        row = {
-            f"against {setup.published.titles[1]}": setup.published.title(scheme),
-            "pairs": str(len(values)),
-            "spread [95%]": f"{spread:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]",
-        }
-        if given.difference:
-            needed = [pairs_needed(given.difference, s, given.power) for s in (spread, low, high)]
-            best, least, most = (f"{n:,}" if n else "over 10,000" for n in needed)
-            row[f"pairs for {given.difference:g}"] = f"{best} [{least}, {most}]"
-        for n in sorted(set(given.seeds)):
-            row[f"{n} pairs detect"] = f"{detectable(n, spread, given.power):.{digits}f}"
-            if given.difference:
-                row[f"{n} pairs detect"] += f" ({paired_power(n, given.difference, spread):.0%})"
-        rows.append(row)
-    return Table(rows, "Power")
+def row(values: pd.Series, digits: int, difference: float | None, power: float) -> dict[str, str]:
+    """The cells of a scheme with these paired differences."""
+    spread, low, high = stats.spread_interval(values)
+    cells = {
+        "pairs": str(len(values)),
+        "spread [95%]": f"{spread:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]",
+    }
+    if difference:
+        needed = [stats.pairs_needed(difference, each, power) for each in (spread, low, high)]
+        best, least, most = (f"{n:,}" if n else "over 10,000" for n in needed)
+        cells[f"pairs for {difference:g}"] = f"{best} [{least}, {most}]"
+    for n in PAIRS:
+        cell = f"{stats.detectable(n, spread, power):.{digits}f}"
+        if difference:
+            cell += f" ({stats.paired_power(n, difference, spread):.0%})"
+        cells[f"{n} pairs detect"] = cell
+    return cells
 
 
-def notes(setup: Setup, found: dict[str, pd.Series], given: Namespace) -> list[str]:
-    """The table's assumptions, and cases in which they fail."""
-    title = setup.published.title
-    detect = f"the least true difference that they find with power {given.power:g} at {ALPHA:.0%}"
-    detect += ", two-sided"
-    if given.difference:
-        detect += f"; in brackets, the power of so many pairs to see {given.difference:g}"
-    lines = [
-        f"In {setup.measure.unit}. n pairs detect: {detect}.",
-        "Assumes normal paired differences with the spread of the kept pairs; "
-        "the brackets are its 95% interval (χ²).",
-    ]
-    for name, threshold in list(setup.report.thresholds.items())[:1]:
-        measure = replace(threshold, at="ever reached")
+def bimodal(setup: Setup, schemes: list[str]) -> list[str]:
+    """A sentence if some runs of these schemes reach the task's first threshold and others do
+    not.
+    """
+    for name, threshold in setup.report.thresholds.items():
         split = []
-        for scheme in (setup.published.baseline, *found):
-            reached = samples(setup.arm(scheme), measure).value
+        for scheme in schemes:
+            reached = samples(setup.arm(scheme), replace(threshold, at="ever reached")).value
             if 0 < reached.sum() < len(reached):
-                split.append(f"{title(scheme)} {reached.sum():.0f} of {len(reached)}")
-        if split:
-            guide = "The t test is then only a rough guide; plan for how many seeds reach it"
-            bimodal = f"Runs are bimodal: {name} by {', '.join(split)}"
-            lines.append(Strong(f"{bimodal}. {guide} (McNemar's test)."))
-    if few := [title(scheme) for scheme, values in found.items() if len(values) < FEW]:
-        lines.append(
-            f"Fewer than {FEW} pairs, so that the spread is hardly known: {', '.join(few)}."
-        )
-    return lines
+                title = setup.published.title(scheme)
+                split.append(f"{title} {reached.sum():.0f} of {len(reached)}")
+        return [Strong(BIMODAL.format(name=name, split=", ".join(split)))] if split else []
+    return []
 
 
-def arguments_parser() -> ArgumentParser:
-    parser = argument_parser("power", __doc__)
-    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument("--task", help="this task alone")
-    parser.add_argument("--scale", help="this scale alone")
-    parser.add_argument("--against", metavar="SCHEME", help="the baseline (default: rope)")
-    parser.add_argument("--difference", type=float, metavar="D", help="in the unit of the tables")
-    parser.add_argument("--power", type=float, default=0.8, help="default: 0.8")
-    pairs = {"nargs": "+", "default": [3, 5, 8, 16, 32], "metavar": "N", "help": "numbers of pairs"}
-    parser.add_argument("--seeds", type=int, **pairs)
-    return parser
-
-
-def checked(parser: ArgumentParser, arguments: list[str] | None) -> Namespace:
-    """The arguments; exits with status 2 if a number is impossible."""
-    given = parser.parse_args(arguments)
-    if not ALPHA < given.power < 1:
-        parser.error(f"--power: must be between {ALPHA:g} and 1")
-    if min(given.seeds) < 2:
-        parser.error("--seeds: a spread needs 2 pairs at least")
-    if given.difference is not None and not (given.difference and math.isfinite(given.difference)):
-        parser.error("--difference: must be a number other than 0")
-    return given
-
-
-def read_setups(given: Namespace) -> list[Setup]:
-    """The setups under their usual recipe, of the given task and scale, with the given baseline."""
-    folders = folders_of_runs(given.folders or [RESULTS])
-    if planned := [folder for folder in folders if studies.of_rows(folder)]:
-        sys.exit(f"{planned[0]}: planned comparisons, which are tested as planned and nowhere else")
-    runs = [run for folder in folders for run in read_or_warn(folder)]
-    every = setups_of(runs, Published())
-    published = against.question(Published(), every, None, given.against)
-    setups = setups_of(runs, published)
-    for option in ("task", "scale"):
-        wanted = getattr(given, option)
-        there = sorted({getattr(setup, option) for setup in setups})
-        if wanted and wanted not in there:
-            sys.exit(f"--{option} {wanted}: no run is of it; {nearest(wanted, there, '')}")
-        if wanted:
-            setups = [setup for setup in setups if getattr(setup, option) == wanted]
-    if not setups:
-        sys.exit("no run can be read")
-    return setups
+def section(setup: Setup, difference: float | None, power: float) -> str:
+    """The table of a setup and its notes, as Markdown; empty if no scheme has a spread."""
+    published, found = setup.published, differences(setup)
+    if not found:
+        return ""
+    rows = []
+    for scheme, values in found.items():
+        name = {f"against {published.titles[1]}": published.title(scheme)}
+        rows.append(name | row(values, setup.measure.digits, difference, power))
+    notes = [note.format(unit=setup.measure.unit, power=power) for note in NOTES]
+    notes += bimodal(setup, [published.baseline, *found])
+    heading = f"## {escaped(setup.title)}, scale {setup.scale}"
+    return "\n\n".join([heading, markdown(Table(rows)), bullets(notes)])
 
 
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
-    given = checked(arguments_parser(), arguments)
-    setups, parts = read_setups(given), []
-    for setup in setups:
-        if found := differences(setup):
-            heading = f"## {escaped(setup.title)}, scale {setup.scale}"
-            parts += [heading, markdown(table(setup, found, given))]
-            parts.append(bullets(notes(setup, found, given)))
-    if not parts:
-        baseline = setups[0].published.titles[1]
-        sys.exit(f"no scheme has two pairs of runs with {baseline} that differ")
-    say_markdown("\n\n".join(parts))
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()
+    parser = argument_parser("power", __doc__)
+    parser.add_argument("folders", nargs="*", type=Path, default=[RESULTS], metavar="FOLDER")
+    parser.add_argument("--task", help="this task alone")
+    parser.add_argument("--scale", help="this scale alone")
+    parser.add_argument("--against", metavar="SCHEME", help="the baseline (default: rope)")
+    parser.add_argument("--difference", type=float, metavar="D", help="in the unit of the tables")
+    levels = {"type": float, "choices": (0.8, 0.9, 0.95, 0.99), "default": 0.8}
+    parser.add_argument("--power", **levels, help="default: 0.8")
+    given = parser.parse_args(arguments)
+    runs = read_or_warn(folders_of_runs(given.folders))
+    published = against.question(Published(), setups_of(runs, Published()), None, given.against)
+    parts = []
+    for setup in setups_of(runs, published):
+        if given.task in (None, setup.task) and given.scale in (None, setup.scale):
+            parts.append(section(setup, given.difference, given.power))
+    if not any(parts):
+        baseline = published.titles[1]
+        raise ConfigError(f"no scheme has two pairs of such runs with {baseline} that differ")
+    say_markdown("\n\n".join(filter(None, parts)))

@@ -7,22 +7,19 @@ are left out. If a scheme was also run at half and at double the recipe's learni
 counts at the one of the three that is best on the other seeds.
 """
 
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pandas as pd
 
-from rope_lab import command
-from rope_lab.places import OWN, RESULTS
+from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.scores import FEWEST, Column, columns, widest
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import read_or_warn
-from rope_lab.results.records.kept import KEPT
+from rope_lab.results.records.folders import read_or_warn, with_those_below
 from rope_lab.results.records.setups import numbers, setups_of
 from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_page
-from rope_lab.text import argument_parser, errors_as_exit
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit
 
 WIDE = 0.1  # half an interval: wider ones are marked
 PAGE, MAP = "scores.md", "scores.svg"
@@ -47,86 +44,69 @@ best of each column; * marks intervals wider than ±0.1.
 """  # noqa: E501
 
 
-def table(shown: list[Column], published: Published) -> Table:
-    """A row a scheme and a column a task."""
-    rows = []
-    for scheme in schemes(shown, published):
+def cells(
+    shown: list[Column], names: list[str], published: Published
+) -> tuple[Table, pd.DataFrame]:
+    """Of these schemes, a row each of the table, and the cells of the heat map: `row column value
+    text`.
+    """
+    rows, drawn = [], []
+    for scheme in names:
         row = {"scheme": published.title(scheme)}
         for each in shown:
-            row[each.title] = cell(each, scheme)
+            row[each.title] = NONE
+            if scheme in each.scores:
+                found = t_interval(each.scores[scheme])
+                half = found.high - found.mean
+                mark = "†" if scheme in each.searched else ""
+                wide = "*" if half > WIDE else ""
+                row[each.title] = f"{found.mean:.3f} ± {half:.3f} {mark}".rstrip()
+                text = f"{found.mean:.3f}{wide}{mark}"
+                drawn.append((row["scheme"], each.title, found.mean, text))
         rows.append(row)
-    return Table(rows, "Scores")
+    return Table(rows), pd.DataFrame(drawn, columns=["row", "column", "value", "text"])
 
 
-def cell(column: Column, scheme: str) -> str:
-    """`0.984 ± 0.012`; with † if the scheme's rate was searched."""
-    if scheme not in column.scores:
-        return NONE
-    interval = t_interval(column.scores[scheme])
-    text = f"{interval.mean:.3f} ± {interval.high - interval.mean:.3f}"
-    return f"{text} †" if scheme in column.searched else text
-
-
-def heat_map(shown: list[Column], published: Published) -> bytes:
+def heat_map(drawn: pd.DataFrame, titles: list[str]) -> bytes:
     """The means as SVG, each column coloured from its worst to its best."""
     from rope_lab.results.views import heat, render  # here: slow to import
 
-    cells = []
-    for scheme in schemes(shown, published):
-        for each in shown:
-            if scheme in each.scores:
-                found = t_interval(each.scores[scheme])
-                wide = "*" if found.high - found.mean > WIDE else ""
-                mark = "†" if scheme in each.searched else ""
-                text = f"{found.mean:.3f}{wide}{mark}"
-                cells.append((published.title(scheme), each.title, found.mean, text))
-    frame = pd.DataFrame(cells, columns=["row", "column", "value", "text"])
-    return render.svg(heat.scores(frame, [each.title for each in shown]))
+    return render.svg(heat.scores(drawn, titles))
 
 
-def schemes(shown: list[Column], published: Published) -> list[str]:
+def schemes(tasks: list[Column], published: Published) -> list[str]:
     """Those with a score in two columns, or in the only one; variants without a title of their own
     are left out.
     """
-    tasks = [each for each in shown if each.length is None]
-    count = Counter(scheme for each in tasks for scheme in each.scores)
-    enough = [scheme for scheme, number in count.items() if number >= min(2, len(tasks))]
-    return sorted(
-        (s for s in enough if " " not in s or s in published.schemes), key=published.order
-    )
+    count = Counter()
+    for each in tasks:
+        count.update(each.scores.keys())
+    titled = [scheme for scheme in count if " " not in scheme or scheme in published.schemes]
+    enough = [scheme for scheme in titled if count[scheme] >= min(2, len(tasks))]
+    return sorted(enough, key=published.order)
+
+
+def origin(column: Column) -> str:
+    """The recipe of a column, its learning rate and its seeds."""
+    setup = column.setup
+    rate, seeds = setup.settings["train.lr"], numbers(set(setup.finished.seed))
+    return f"{column.title}: recipe {setup.recipe_id}, learning rate {rate:g}, seeds {seeds}"
 
 
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("scores", __doc__)
-    parser.add_argument(
-        "folder", nargs="?", type=Path, default=RESULTS, metavar="FOLDER", help="default: results"
-    )
+    parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help="default: results")
     folder, published = parser.parse_args(arguments).folder, Published()
     if not folder.is_dir():
-        sys.exit(f"{folder}: no such folder")
-    kept = [path.parent for path in sorted(folder.glob(f"**/{KEPT}"))]
-    ours = [path for path in kept if path == folder or path.name != OWN]
-    setups = setups_of([run for path in ours for run in read_or_warn(path)], published)
+        raise ConfigError(f"{folder}: no such folder")
+    setups = setups_of(read_or_warn(with_those_below(folder)), published)
     shown = [each for setup in widest(setups) for each in columns(setup, setups)]
     if not shown:
-        sys.exit(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
+        raise ConfigError(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
     tasks = [each for each in shown if each.length is None]
     count = sum(len(scores) for each in tasks for scores in each.scores.values())
-    origins = [
-        f"{each.title}: recipe {each.setup.recipe_id},"
-        f" learning rate {each.setup.settings['train.lr']:g},"
-        f" seeds {numbers(set(each.setup.finished.seed))}"
-        for each in tasks
-    ]
-    parts = [
-        HEAD.format(f"{count:,}").rstrip(),
-        markdown(table(shown, published)),
-        bullets(origins),
-    ]
-    write_page(folder / PAGE, parts, {MAP: heat_map(shown, published)})
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()
+    table, drawn = cells(shown, schemes(tasks, published), published)
+    head = HEAD.format(f"{count:,}").rstrip()
+    parts = [head, markdown(table), bullets(map(origin, tasks))]
+    write_page(folder / PAGE, parts, {MAP: heat_map(drawn, [each.title for each in shown])})

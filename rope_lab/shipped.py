@@ -12,8 +12,6 @@ from omegaconf import OmegaConf
 from rope_lab.places import HERE, ROOT, TASKS
 from rope_lab.text import flat
 
-UNKNOWN = object()  # a default that its source does not spell out
-
 
 @functools.cache
 def shipped(name: str) -> dict[str, Any]:
@@ -21,11 +19,9 @@ def shipped(name: str) -> dict[str, Any]:
     such file.
     """
     path = ROOT / "conf" / f"{name}.yaml"
-    return (
-        with_class_names(flat(_filled(OmegaConf.to_container(OmegaConf.load(path)))))
-        if path.exists()
-        else {}
-    )
+    if not path.exists():
+        return {}
+    return with_class_names(flat(_filled(OmegaConf.to_container(OmegaConf.load(path)))))
 
 
 def recipe(task: str, scale: str) -> dict[str, Any]:
@@ -56,24 +52,22 @@ def _filled(node: Any) -> Any:
 
 
 def _defaults(target: str) -> dict[str, Any]:
-    """The default of each argument of a class, as its source says."""
+    """The default of each argument of a class, as its source says: a literal, or a constant of
+    `string`.
+    """
     module, _, name = target.rpartition(".")
     root = HERE.parent if module.startswith("rope_lab.") else TASKS.parent
-    source = (root / f"{module.replace('.', '/')}.py").read_text("utf-8")
-    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    tree = ast.parse((root / f"{module.replace('.', '/')}.py").read_text("utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     while name in classes:
         for node in classes[name].body:
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                last = node.args.args[len(node.args.args) - len(node.args.defaults) :]
-                pairs = zip(last, node.args.defaults, strict=True)
-                values = {each.arg: _value(value) for each, value in pairs}
-                return {name: value for name, value in values.items() if value is not UNKNOWN}
+                values = map(_value, reversed(node.args.defaults))
+                arguments = [argument.arg for argument in reversed(node.args.args)]
+                return dict(reversed([*zip(arguments, values, strict=False)]))
         name = classes[name].bases[0].id
     return {}
 
 
 def _value(node: ast.expr) -> Any:
-    """The value of a default: a literal, or a constant of `string`; else UNKNOWN."""
-    if isinstance(node, ast.Name):
-        return getattr(string, node.id, UNKNOWN)
-    return ast.literal_eval(node)
+    return getattr(string, node.id) if isinstance(node, ast.Name) else ast.literal_eval(node)

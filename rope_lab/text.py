@@ -2,7 +2,6 @@
 
 import argparse
 import difflib
-import functools
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +45,8 @@ class Filled(argparse.HelpFormatter):
     """Paragraphs as wide as the terminal; indented lines as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        parts = groupby(text.splitlines(), lambda line: line[:1].strip() == "")
-        return "\n".join(
-            "\n".join(lines) if raw else textwrap.fill(" ".join(lines), width)
-            for raw, lines in parts
-        )
+        joined = re.sub(r"(?m)^(\S.*)\n(?=\S)", r"\1 ", text)
+        return "\n".join(textwrap.fill(line, width) for line in joined.splitlines())
 
 
 def argument_parser(command: str, about: str) -> argparse.ArgumentParser:
@@ -101,9 +96,10 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """The leaves of nested objects, each under its whole key: `train.lr`."""
     leaves: dict[str, Any] = {}
     for key, value in nested.items():
-        leaves |= (
-            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-        )
+        if isinstance(value, dict):
+            leaves |= flat(value, f"{prefix}{key}.")
+        else:
+            leaves[prefix + key] = value
     return leaves
 
 
@@ -112,7 +108,10 @@ def nested(leaves: dict[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in leaves.items():
         *groups, last = key.split(".")
-        functools.reduce(lambda group, name: group.setdefault(name, {}), groups, tree)[last] = value
+        group = tree
+        for name in groups:
+            group = group.setdefault(name, {})
+        group[last] = value
     return tree
 
 

@@ -98,6 +98,8 @@ def make_probes(folder: Path, layers: int, heads: int) -> dict[str, Any]:
         "scale": "quick",
         "position": "rope",
         "seed": 0,
+        "run": {},
+        "probe": {},
         "attention": attention,
     }
     outcomes = [{"probe": "", "loss": 1.0, "accuracy": 0.5}]

@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +26,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 SCHEMES = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 RECIPES = sorted((path.parent.name, path.stem) for path in (CONF / "recipe").glob("*/*.yaml"))
+# One scheme of each kind, for slow tests of all: make test-slow takes the others.
+KINDS = [
+    *("alibi", "cope", "irope", "kv_shared", "learned", "path", "pope_roper"),
+    *("randomized_rope", "roper", "selective_rope", "sinusoidal", "t5_bias"),
+]
 # Tasks that generate their own text and grade it.
 GENERATED = [recipe for recipe in RECIPES if recipe[0] != "text"]
 
@@ -48,6 +53,12 @@ def fuzz(examples: int) -> int:
     a tenth.
     """
     return examples if "FUZZ" in os.environ else examples // 10
+
+
+def slow_except(fast: Iterable[str], names: Iterable[str]) -> list:
+    """Parameters of a test: only the names in `fast` run in `make test`, the others are slow."""
+    slow = pytest.mark.slow
+    return [name if name in fast else pytest.param(name, marks=slow) for name in names]
 
 
 # Not the user's own cache.
@@ -89,6 +100,14 @@ def only_folder(out: Path) -> Path:
     """The one run folder in `out`."""
     (folder,) = [path for path in out.iterdir() if (path / "run.json").exists()]
     return folder
+
+
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Pages and reports have no charts, which take most of their time."""
+    from undrawn import draw_nothing
+
+    draw_nothing(monkeypatch)
 
 
 @pytest.fixture

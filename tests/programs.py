@@ -35,15 +35,16 @@ import theirs.missing
 """,
 }
 FITTING = """
-import multiprocessing, sys, rope_lab, tasks, wandb
+import multiprocessing, os, sys, rope_lab, tasks, wandb
 assert tasks.WHOSE == "theirs"
 settings = sys.argv[1:]
 def fit(seed):
     return rope_lab.fit(*settings, seed=seed, out="runs").record["status"]
 run = wandb.init(mode="offline", settings=wandb.Settings(silent=True))
-hooks = sys.exit, sys.excepthook
+hooks, environment = (sys.exit, sys.excepthook), dict(os.environ)
 print(fit(0))
 assert (sys.exit, sys.excepthook) == hooks
+assert dict(os.environ) == environment
 assert wandb.run is run
 wandb.log({"loss": 1})
 run.finish()

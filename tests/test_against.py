@@ -7,6 +7,8 @@ from conftest import one_line
 from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 COLUMN = "difference from RoPER, higher is better"
 
 
@@ -27,15 +29,15 @@ def test_any_scheme_can_be_the_baseline_or_the_one_judged(out, capsys):
     assert differences["RoPER"] == "–"
     expected = 128 * sum(0.9 - 0.1 * i - last for i, last in enumerate(ROPER)) / 4
     assert differences["mine"].startswith(f"{expected:+.1f} [")
+    assert differences["mine"].endswith("] n=4")
     # RoPE's.
     assert row(text, "Substring by Index")["measured gain [95% interval]"].startswith("-39.0 ")
     ours = row(
         shown(capsys, out, "--against", "roper", "--contender", "mine"), "Substring by Index"
     )
-    assert (ours["measured gain [95% interval]"], bool(ours["mine ahead?"])) == (
-        differences["mine"],
-        True,
-    )
+    gain = differences["mine"].removesuffix(" n=4")
+    assert ours["measured gain [95% interval]"].startswith(gain)
+    assert ours["mine ahead?"]
     mine = shown(capsys, out, "--against", "mine")
     column = "difference from mine, higher is better"
     assert {
@@ -47,7 +49,7 @@ def test_any_scheme_can_be_the_baseline_or_the_one_judged(out, capsys):
 def test_verdicts_are_about_a_users_scheme_without_asking(out, capsys):
     text = shown(capsys, out)
     assert row(text, "Substring by Index")["mine ahead?"]
-    assert "--contender 'roper'" in text
+    assert "--contender" in text
     assert row(shown(capsys, out, "--contender", "roper"), "Substring by Index")["RoPER ahead?"]
 
 
@@ -78,5 +80,3 @@ def test_pages_beside_kept_rows_stay_others_go_to_out(out, tmp_path_factory, cap
     results.main([str(kept), "--against", "roper", "--into", str(pages)])
     assert COLUMN in (pages / "README.md").read_text()
     assert not (pages / "runs.jsonl").exists()
-    with pytest.raises(SystemExit):
-        results.main([str(kept), "--against", "roper", "--keep"])

@@ -66,6 +66,7 @@ def test_the_cpu_path_agrees_with_the_reference_forward_and_backward(length, kin
     assert all(map(torch.equal, leaves, before))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from torch.compile itself
 def test_torch_compile_takes_the_cpu_path_without_a_graph_break():
     """In bfloat16; test_content.py compiles whole layers in float32."""

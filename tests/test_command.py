@@ -9,10 +9,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
-from conftest import ROOT, SCHEMES, TINY, only_folder
+from conftest import ROOT, TINY, only_folder
 from trained import run, same_process
 
 import rope_lab
@@ -22,6 +23,7 @@ from rope_lab import list as listed
 from rope_lab.results.records.folders import read
 from rope_lab.train.run import RunFolder
 
+PROGRAM = f"{sys.executable} -P -m rope_lab"
 KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 ASCII = "LANG=C LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 SCREENS = {  # shell lines; {} is the command
@@ -66,6 +68,7 @@ def test_nothing_shown_stops_a_command(tmp_path, how):
         assert done.stdout.startswith("rotate 1 ? ?2 ? ?\n")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_nobody_reads(tmp_path):
     """Called as `python -m rope_lab train`; the reader of its pipe exits at once."""
     call = shlex.join([sys.executable, "-m", "rope_lab", "train", *TINY, "out=runs"])
@@ -76,7 +79,7 @@ def test_a_run_goes_on_where_nobody_reads(tmp_path):
     assert content["metrics"] == run([*TINY, f"out={tmp_path / 'again'}"])["metrics"]
 
 
-@pytest.mark.parametrize("name", commands.COMMANDS)
+@pytest.mark.parametrize("name", commands.MODULES)
 def test_each_command_is_listed_and_completed_as_its_help_says(name, capsys):
     assert f"rope-lab {name} " in commands.usage()
     with same_process(), suppress(SystemExit):
@@ -84,8 +87,7 @@ def test_each_command_is_listed_and_completed_as_its_help_says(name, capsys):
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) > 2
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown)) | {"--help"}
-    completed = {word for word in completion.words(commands.COMMANDS[name]) if word[0] == "-"}
-    assert options == completed
+    assert options == {*completion.options(name)}
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest(capsys):
@@ -97,34 +99,61 @@ def test_a_mistyped_command_is_answered_with_the_nearest(capsys):
     assert capsys.readouterr().out == f"rope-lab {rope_lab.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("rope-lab tra", "train"),
-        ("rope-lab train pos", "position="),
-        ("rope-lab train position=roper_f", "roper_fast"),
-        ("rope-lab sweep position=rope,ali", "rope,alibi"),
-        ("rope-lab sweep scale=quick task=need", "needle"),
-        ("rope-lab table sch", "schemes"),
-        ("rope-lab results --into", "--into"),
-    ],
-)
-def test_bash_completes_commands_options_and_values(typed, offered, tmp_path):
-    """Bash splits words at `=`, and replaces what stands behind it."""
-    (tmp_path / "rope-lab.sh").write_text(completion.bash())
-    words = re.sub("=", " = ", typed)
-    call = (
-        f"source ./rope-lab.sh; COMP_LINE='{typed}'; COMP_POINT={len(typed)}; "
-        f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}; "
-        "_rope_lab 2>/dev/null; echo ${COMPREPLY[*]}"
+OFFERED = {
+    "rope-lab tra": ["train"],
+    "rope-lab --v": ["--version"],
+    "rope-lab train pos": ["position="],
+    "rope-lab train position=roper_f": ["position=roper_fast"],
+    "rope-lab sweep position=rope,ali": ["position=rope,alibi"],
+    "rope-lab sweep scale=quick task=need": ["task=needle"],
+    "rope-lab train position=xpos position.s": ["position.scale_base="],
+    "rope-lab train task=needle task.n": ["task.needle="],
+    "rope-lab train position.value_b": ["position.value_base="],
+    "rope-lab table sch": ["schemes"],
+    "rope-lab results --into": ["--into"],
+    "rope-lab probe FOLDER --al": ["--allow"],
+    "rope-lab train position=./mine.py lr=": [],
+    "rope-lab nothing --h": [],
+}
+
+
+@pytest.mark.parametrize("line", OFFERED)
+def test_commands_options_settings_and_values_are_completed(line, capsys):
+    completion.main(["--line", line])
+    assert capsys.readouterr().out.split() == OFFERED[line]
+
+
+IN_SHELLS = {
+    # Bash splits words at `=`, and replaces what stands behind it.
+    "bash": """
+        source ./script; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}
+        _rope_lab rope-lab 'ali' 2>/dev/null; echo $COMPREPLY
+    """,
+    "fish": "source ./script; complete -C '{line}'",
+    "zsh": """
+        compset() {{ }}; _files() {{ }}; compadd() {{ print ${{argv:#-*}} }}
+        words=({line}); CURRENT=$#words; PREFIX=$words[-1]; source ./script
+    """,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", IN_SHELLS)
+def test_a_shell_completes_by_its_script(shell, tmp_path):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "script").write_text(completion.SCRIPTS[shell])
+    (tmp_path / "rope-lab").write_text(f'#!/bin/sh\n{PROGRAM} "$@"')
+    (tmp_path / "rope-lab").chmod(0o755)
+    line = "rope-lab sweep position=rope,ali"
+    code = f"PATH={tmp_path}:$PATH\n" + IN_SHELLS[shell].format(line=line)
+    if shell == "fish":
+        code = f"set -x PATH {tmp_path} $PATH\n" + IN_SHELLS[shell].format(line=line)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [shell, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
-    assert in_shell(call, tmp_path).stdout.split() == [offered]
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_know_every_command_and_scheme(shell):
-    script = completion.SHELLS[shell]()
-    assert [name for name in [*commands.COMMANDS, *SCHEMES] if name not in script] == []
+    assert done.stdout.split()[-1].endswith("alibi"), done.stderr
 
 
 @pytest.mark.slow
@@ -173,19 +202,21 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     listed.main([str(tmp_path / "empty")])
     assert "there are no runs" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="nowhere: no such folder"):
+    with pytest.raises(SystemExit, match="nowhere: is not a folder"):
         listed.main([str(tmp_path / "nowhere")])
 
 
-def test_a_killed_run_is_not_listed_as_running(folder, capsys):
+def test_a_run_without_a_sign_of_life_is_interrupted(folder, capsys):
     content = json.loads((folder / "run.json").read_text()) | {"status": "running"}
     (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
     training = "import sys; from pathlib import Path; from rope_lab.train.run import claim; "
     training += f"lock = claim(Path(sys.argv[1])); {KILL}"
     subprocess.run([sys.executable, "-c", training, str(folder)], cwd=ROOT)
-    assert (folder / ".lock").exists()
-    listed.main([str(folder.parent)])
-    assert capsys.readouterr().out.splitlines()[1].startswith("interrupted? ")
+    for age, status in ((5, "running"), (65, "interrupted?")):
+        then = time.time() - age
+        os.utime(folder / ".lock", (then, then))
+        listed.main([str(folder.parent)])
+        assert capsys.readouterr().out.splitlines()[1].split()[0] == status
 
 
 @pytest.fixture
@@ -233,7 +264,7 @@ def test_records_about_to_be_replaced_are_not_listed(folder, capsys):
 
 def test_an_empty_name_deletes_nothing(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    with pytest.raises(SystemExit, match="empty name"):
+    with pytest.raises(SystemExit, match="name the folder of a run"):
         rm.main(["--yes", ""])
     assert (folder / "run.json").exists()
 
@@ -242,12 +273,8 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     (tmp_path / "link").symlink_to(folder)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "run.json").write_text("{}")
-    for path, said in (
-        ("link", "is a link"),
-        ("theirs", "has no readable run"),
-        (folder.name, "has no readable run"),
-    ):
-        with pytest.raises(SystemExit, match=said):
+    for path in ("link", "theirs", folder.name):
+        with pytest.raises(SystemExit, match="is a link, or has no readable"):
             rm.main(["--yes", str(folder), str(tmp_path / path)])
     with pytest.raises(SystemExit, match="nothing was deleted; --yes"):
         rm.main([str(folder)])
@@ -267,9 +294,6 @@ def test_a_missing_package_is_two_lines(tmp_path):
     first, second = done.stderr.splitlines()
     assert first.startswith("hydra is not installed for")
     assert "make setup" in second
-
-
-PROGRAM = f"{sys.executable} -P -m rope_lab"
 
 
 @pytest.mark.parametrize("name", ["list", "train", "--help"])

@@ -1,5 +1,5 @@
-"""One run on several devices: two processes under torchrun, and gradient accumulation in one
-process.
+"""One run on several devices: two processes as torchrun starts them, and gradient accumulation in
+one process.
 """
 
 import contextlib
@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -45,9 +46,8 @@ CUT = 6  # the step after which a run is interrupted
 SEVERAL = pytest.mark.xdist_group("several")  # on one worker, so that `several` runs only once
 
 
-def torchrun(*words: str) -> subprocess.Popen:
-    """Start torchrun with two processes and its own free port; its output is piped."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def started(*words: str) -> subprocess.Popen:
+    """Start Python in this folder, with one thread; its output is piped."""
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "",
@@ -55,8 +55,25 @@ def torchrun(*words: str) -> subprocess.Popen:
     }
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        [*start, *words], cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+        [sys.executable, *words], cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
     )
+
+
+def fork_ranks() -> tuple[int, int]:
+    """Fork a second rank, so that torch is imported once; this rank, and the id of the other.
+
+    Each has the environment of a process of torchrun.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    other = os.fork()
+    rank = 0 if other else 1
+    launched = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    launched |= {"RANK": rank, "LOCAL_RANK": rank}
+    launched |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in launched.items()})
+    return rank, other
 
 
 def as_rank(out: Path) -> None:
@@ -86,7 +103,7 @@ def as_rank(out: Path) -> None:
 def several(tmp_path_factory) -> Path:
     """A folder with the runs of two processes, made by `as_rank`."""
     out = tmp_path_factory.mktemp("several")
-    process = torchrun(__file__, str(out))
+    process = started(__file__, str(out))
     printed = process.communicate(timeout=300)
     assert process.returncode == 0, printed
     return out
@@ -152,9 +169,9 @@ def test_dropout_and_records_equal_those_of_micro_batches(several, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_process_ends_the_run_with_its_checkpoint(tmp_path):
-    process = torchrun(
-        "-m", "rope_lab.train", *LONG, "train.steps=100000", "eval.every=5", f"out={tmp_path}"
-    )
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    endless = [*LONG, "train.steps=100000", "eval.every=5", f"out={tmp_path}"]
+    process = started(*torchrun, "-m", "rope_lab.train", *endless)
     try:
         until = time.monotonic() + 120
         while not (saved := list(tmp_path.glob("*/checkpoint-*.pt"))) and time.monotonic() < until:
@@ -227,5 +244,9 @@ def test_micro_batches_make_the_step_of_the_whole_batch(task):
 
 
 if __name__ == "__main__":
+    own_rank, other_rank = fork_ranks()
     with contextlib.redirect_stdout(io.StringIO()):
         as_rank(Path(sys.argv[1]))
+    if own_rank == 0:
+        _, ending = os.waitpid(other_rank, 0)
+        sys.exit(os.waitstatus_to_exitcode(ending))

@@ -87,7 +87,7 @@ def test_a_file_that_was_edited_is_read_again(small, write):
     assert losses[0] != losses[1]
 
 
-def test_a_helper_that_was_edited_is_read_again(small, write, monkeypatch):
+def test_a_helper_that_was_edited_is_read_again(small, write, monkeypatch, caplog):
     """Unless the program imported it itself: that module stays the one that it holds."""
     monkeypatch.syspath_prepend(small)
     mine = "from helper_fit import GAIN\n" + START + EMBED + "GAIN * x\n"
@@ -100,7 +100,9 @@ def test_a_helper_that_was_edited_is_read_again(small, write, monkeypatch):
 
     plugin.forget_files()
     theirs = importlib.import_module("helper_fit")
+    assert not caplog.text
     write("helper_fit.py", "GAIN = 1.0")
     third = rope_lab.fit("position=./mine_fit.py", "fresh=true")
     assert sys.modules.pop("helper_fit") is theirs
     assert third.metrics["eval/loss"] == second.metrics["eval/loss"]
+    assert f"{small / 'helper_fit.py'} was edited while this program runs" in caplog.text

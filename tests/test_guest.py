@@ -129,12 +129,15 @@ def test_the_package_shows_its_interface(tmp_path):
     code = """
 import rope_lab, sys
 print(dir(rope_lab), {"torch", "pandas"} & {*sys.modules})
-assert len(rope_lab.results.load_kept()) > 1000
 """
     done = call(tmp_path, "-c", code)
-    names = ["__version__", "fit", "results", "scheme", "tasks"]
+    names = ["__version__", "compare", "fit", "results", "scheme", "tasks"]
     assert done.stdout.strip() == f"{names} set()", done.stderr
     assert (ROOT / "rope_lab" / "py.typed").exists()
+
+
+def test_kept_runs_are_one_frame():
+    assert len(rope_lab.results.load_kept()) > 1000
 
 
 def test_a_scheme_by_name_is_a_module_with_its_settings():

@@ -27,6 +27,11 @@ def test_every_setting_is_shown_with_its_value(overrides):
     }
 
 
+@pytest.mark.parametrize("overrides", [[], ["task=text", "position=t5_bias"], ["position=irope"]])
+def test_no_line_is_wider_than_a_terminal(overrides):
+    assert max(map(len, help.text(overrides).splitlines())) <= 80
+
+
 def test_values_are_of_overrides_and_meanings_of_docstrings():
     text = " ".join(
         help.text(["task=text", "scale=paper", "position=t5_bias", "train.lr=0.5"]).split()

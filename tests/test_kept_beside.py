@@ -8,7 +8,10 @@ from builders import make_pairs, make_run, row
 from conftest import ROOT
 from judged import keep, main_of, results_in, said
 
+from rope_lab.files import digest
 from rope_lab.results import load
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 MEAN = "mean, correct out of 128"
 
@@ -74,6 +77,20 @@ def test_a_run_folder_counts_before_its_kept_row(both):
     shutil.rmtree(folder)
     make_run(both, "rope", 0, 0.45)
     assert accuracies(both)["rope", 0] == 0.45
+
+
+# 42
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "weights.safetensors"])
+def test_a_run_with_a_damaged_file_is_not_kept(tmp_path, name, capsys):
+    digests = {name: digest(b"whole")}
+    whole = make_run(tmp_path / "runs", "rope", 0, 0.5)
+    damaged = make_run(tmp_path / "runs", "roper", 0, 0.5, digests=digests)
+    (damaged / name).write_text("changed")
+    keep(whole.parent, tmp_path / "kept")
+    assert accuracies(tmp_path / "kept") == {("rope", 0): 0.5}
+    assert f"{name} was changed or damaged" in capsys.readouterr().out
 
 
 # 11

@@ -8,10 +8,11 @@ import functools
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, script
+from conftest import ROOT, script, slow_except
 
 from rope_lab import plan, power, probe, scores
 from rope_lab.results import __main__ as results
@@ -26,7 +27,7 @@ from rope_lab.results.records import kept
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
-from rope_lab.results.views import advice, figures, probes, render
+from rope_lab.results.views import advice
 from rope_lab.results.views.verdicts import kind, label, published_gains, verdicts
 
 checks = script("published_beside_ours")
@@ -34,20 +35,16 @@ checks = script("published_beside_ours")
 RESULTS = ROOT / "results"
 NUMBERS = Path(__file__).with_name("numbers.json")
 FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in RESULTS.glob("**/runs.jsonl"))
+# Planned runs, depths by length, text by length, sweeps; make test-slow rebuilds all the others.
+FAST = [f"results/{name}" for name in ("confirm", "needle", "text_lengths", "tuned")]
 REPORTS = sorted((RESULTS / "probes").glob("*.json"))
 DIGITS = 13
 
 
 @pytest.fixture(autouse=True)
-def undrawn(monkeypatch):
+def fast(undrawn, monkeypatch):
     """Draw no figure, and check each kept line once per process."""
-    for name in figures.CHARTS:
-        monkeypatch.setitem(figures.CHARTS, name, lambda *drawn: None)
-    monkeypatch.setattr(figures, "verdicts", lambda *drawn: b"")
-    monkeypatch.setattr(render, "svg", lambda *drawn: b"")
-    monkeypatch.setattr(scores, "heat_map", lambda *drawn: b"")
     monkeypatch.setattr(checks, "figure", lambda *drawn: b"")
-    monkeypatch.setattr(probes, "overlay", lambda *drawn: b"")
     monkeypatch.setattr(kept, "_from_line", checked_line)
     monkeypatch.setattr(evidence, "problems", lambda *_: [])  # git does not know a copy
 
@@ -55,20 +52,34 @@ def undrawn(monkeypatch):
 checked_line = functools.cache(kept._from_line)
 
 
-@pytest.fixture
-def copied(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def whole_copy(tmp_path_factory) -> Path:
     """A copy of results/ without its figures and run folders."""
     leave = shutil.ignore_patterns("figures", "runs", "*.html")
-    return shutil.copytree(RESULTS, tmp_path / "results", ignore=leave)
+    return shutil.copytree(RESULTS, tmp_path_factory.mktemp("copied") / "results", ignore=leave)
+
+
+@pytest.fixture
+def copied(whole_copy) -> Iterator[Path]:
+    """The copy of results/, whose pages are put back afterwards."""
+    yield whole_copy
+    before = pages(RESULTS)
+    for name in changed(whole_copy):
+        (whole_copy / name).write_bytes(before[name])
 
 
 def pages(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.md")}
+    """All pages below results/ or its copy, but for those of run folders."""
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.md")
+    }
+    return {name: page for name, page in found.items() if not name.startswith("runs/")}
 
 
-def assert_unchanged(copied: Path) -> None:
-    before = pages(RESULTS)
-    assert [name for name, page in pages(copied).items() if page != before[name]] == []
+def changed(copied: Path) -> list[str]:
+    """The pages of the copy that differ from those of results/, or are missing."""
+    now = pages(copied)
+    return [name for name, page in pages(RESULTS).items() if now.get(name) != page]
 
 
 def emptied(page: Path) -> None:
@@ -78,40 +89,43 @@ def emptied(page: Path) -> None:
     page.write_text(head + begin + end + tail if begin else "", "utf-8")
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", slow_except(FAST, FOLDERS))
 def test_pages_of_kept_runs_are_rebuilt_byte_for_byte(folder, copied):
     here = copied.parent / folder
     for page in here.glob("*.md"):
         if b"<!-- generated from here -->" in page.read_bytes():
             emptied(page)
     results.main([str(here)])
-    assert_unchanged(copied)
+    assert changed(copied) == []
 
 
+@pytest.mark.slow
 def test_the_page_of_the_plan_is_rebuilt_byte_for_byte(copied):
     (copied / "plan.md").unlink()
     plan.main([str(copied / "plan.yaml")])
-    assert_unchanged(copied)
+    assert changed(copied) == []
 
 
+@pytest.mark.slow
 def test_the_page_of_scores_is_rebuilt_byte_for_byte(copied):
     (copied / "scores.md").unlink()
     scores.main([str(copied)])
-    assert_unchanged(copied)
+    assert changed(copied) == []
 
 
+@pytest.mark.slow
 def test_the_page_of_published_checks_is_rebuilt_byte_for_byte(copied, monkeypatch):
     monkeypatch.setattr(checks, "RESULTS", copied)
     (copied / "checks.md").unlink()
     checks.main()
-    assert_unchanged(copied)
+    assert changed(copied) == []
 
 
 def test_pages_of_probes_are_rebuilt_byte_for_byte(copied):
     for path in REPORTS:
         (copied / "probes" / path.name).with_suffix(".md").unlink()
     probe.main([str(copied / "probes" / path.name) for path in REPORTS])
-    assert_unchanged(copied)
+    assert changed(copied) == []
 
 
 # The unrounded numbers
@@ -198,9 +212,9 @@ def of_questions() -> dict:
     """The box of advice, and the spreads of the power calculation."""
     setups, published = grouped("results"), Published()
     studied, _ = families.read(studies.PLAN, published)
-    box = advice.section(setups, verdicts(setups, studied, published), studied, published)
+    box = advice.section(verdicts(setups, studied, published), published)
     found = {f"advice: {row['for']}": list(row.values()) for row in box.table.rows}
-    found |= {"advice": [*box.sentences, *box.details]}
+    found |= {"advice": box.sentences}
     for setup in setups:
         for scheme, differences in power.differences(setup).items():
             name = f"power: {setup.task} {setup.scale} {setup.recipe_id} {scheme}"

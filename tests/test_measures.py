@@ -50,8 +50,9 @@ def test_a_loss_reaches_a_value_from_above():
     assert (first.of(run), first.sign) == (100, -1)
 
 
-def test_grades_of_any_name_are_shares():
+def test_only_declared_metrics_are_shown():
     assert declared("eval/sum_accuracy").share
+    assert declared("eval/other_accuracy") is None
     assert declared("train/lr") is None
     assert Measure("a", "b", higher_is_better=False).most == math.inf
 

@@ -13,7 +13,7 @@ from rope_lab.identity import NUMERICS
 
 GOLDEN = Path(__file__).with_name("numerics.json")
 STEPS = 20
-FEW = 8  # steps in `make test`, except for RoPER; `make test-slow` runs STEPS
+FEW = 4  # steps in `make test`, except for RoPER; `make test-slow` runs STEPS
 # Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) losses differ by at
 # most 5e-6. The two schemes with the most similar first losses, none and FIRE, differ by 1.2e-4.
 WITHIN = 3e-5

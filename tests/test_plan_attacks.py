@@ -22,6 +22,12 @@ from judged import (
     said,
 )
 
+from rope_lab import files, table
+from rope_lab.results.plans import study as studies
+from rope_lab.text import ConfigError
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 OWN = PLAN.replace("roper", "./mine.py")
 WORDS = ("confirmed", "reversed", "undecided", "yes")
 
@@ -65,36 +71,70 @@ def own(folder, code, digest, ends=HIGH, runs="runs"):
 # 20: the scheme's file
 
 
-def test_plan_and_scheme_committed_before_the_runs_is_confirmed(tmp_path, digest):
-    plan = put(tmp_path, OWN, mine=MINE)
-    code = commit(tmp_path, "plan.yaml", "mine.py")
+def fixed(source: str) -> str:
+    """OWN with the digest of a scheme's file."""
+    return OWN.replace("rows: kept", f"rows: kept\n    code: {{mine.py: {digest_of(source)}}}")
+
+
+def digest_of(source: str) -> str:
+    return files.digest(source.encode())
+
+
+def test_a_plan_that_names_its_code_is_confirmed(tmp_path, digest):
+    plan = put(tmp_path, fixed(MINE), mine=MINE)
+    code = commit(tmp_path, "plan.yaml")
     keep(own(tmp_path, code, digest), tmp_path / "kept")
     page = planned_page(plan)
     assert outcome_of(page) == "confirmed"
     assert "Problems" not in page
 
 
-@pytest.mark.parametrize("how", ["differs from", "is not in"])
-def test_a_scheme_other_than_committed_is_not_confirmed(tmp_path, digest, how):
-    plan = put(tmp_path, OWN, mine=MINE + "\n\nCHANGED = True\n")
-    committed = ["plan.yaml", "mine.py"] if how == "differs from" else ["plan.yaml"]
-    code = commit(tmp_path, *committed)
+@pytest.mark.parametrize("text", [OWN, fixed(MINE + "\n\nCHANGED = True\n")])
+def test_a_scheme_other_than_the_plans_is_not_confirmed(tmp_path, digest, text):
+    plan = put(tmp_path, text, mine=MINE)
+    code = commit(tmp_path, "plan.yaml", "mine.py")
     keep(own(tmp_path, code, digest), tmp_path / "kept")
     page = planned_page(plan)
     assert outcome_of(page) == "ahead; planned, but with other code"
     (problem,) = [line for line in page.splitlines() if line.startswith("- mine: ")]
-    assert f"mine.py {how} commit {code[:12]}" in problem
+    assert f"mine.py of its runs, {digest_of(MINE)}, is not" in problem
 
 
 def test_replaced_numbers_leave_a_trace_and_no_confirmation(tmp_path, digest):
-    plan = put(tmp_path, OWN, mine=MINE)
-    code = commit(tmp_path, "plan.yaml", "mine.py")
+    plan = put(tmp_path, fixed(MINE), mine=MINE)
+    code = commit(tmp_path, "plan.yaml")
     keep(own(tmp_path, code, digest, [0.1] * 6), tmp_path / "kept")
     assert outcome_of(planned_page(plan)) == "reversed"
     keep(own(tmp_path, code, digest, HIGH, "again"), tmp_path / "kept", "--replace")
     page = planned_page(plan)
     assert outcome_of(page) == "ahead; planned, but runs were replaced"
     assert "mine seed 0: eval/accuracy 0.1 and 0.6" in page.replace("./mine.py", "mine")
+
+
+def test_a_plan_outside_of_our_repository_can_be_confirmed(tmp_path, digest):
+    """Its runs record the plan's digest, and a commit that its own repository does not have."""
+    plan = put(tmp_path, fixed(MINE), mine=MINE)
+    (study,) = studies.load(plan).studies.values()
+    digest = digest | {"provenance__plan": study.digest}
+    runs_of(tmp_path / "runs", "rope", LOW, "0123456789ab", provenance__plan=study.digest)
+    runs_of(tmp_path / "runs", "mine", HIGH, "0123456789ab", **digest)
+    keep(tmp_path / "runs", tmp_path / "kept")
+    assert outcome_of(planned_page(plan)) == "confirmed"
+    plan.write_text(plan.read_text().replace("more problems right", "fewer problems right"))
+    assert outcome_of(planned_page(plan)) == "ahead; planned, but not as committed"
+
+
+def test_runs_of_a_plan_record_its_digest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, OWN, mine=MINE)
+    with pytest.raises(ConfigError, match=f"write code: {{mine.py: {digest_of(MINE)}}}"):
+        table.jobs_of(table.find("plan.yaml"), [])
+    put(tmp_path, fixed(MINE))
+    (study,) = table.find("plan.yaml")
+    jobs = table.jobs_of([study], ["device=cpu"])
+    sys.modules.pop("mine", None)
+    assert {job.cfg.plan for job in jobs} == {study.digest}
+    assert len(jobs) == 2 * len(SEEDS)
 
 
 # 21: settings that choose between two plans
@@ -108,7 +148,7 @@ PARENT = {"recipe_id": "a" * 12, "scheme_id": "b" * 6, "run_id": "c" * 12, "posi
     [
         ({"config__task": {"string_length": 13, "letters": "abc"}}, "task.letters=abc"),
         ({"config__task": {"string_length": 13, "loss_on": "all"}}, "task.loss_on=all"),
-        ({"config__parent": PARENT}, "init_from"),
+        ({"config__parent": PARENT}, "parent.recipe_id"),
     ],
 )
 def test_a_task_setting_or_parent_must_be_in_the_plan(tmp_path, changes, named):

@@ -20,16 +20,16 @@ from rope_lab.places import ROOT
 from rope_lab.report import __main__ as report
 from rope_lab.report import figures as report_figures
 from rope_lab.results import __main__ as results
+from rope_lab.results.plans import evidence
 from rope_lab.results.records import frame
 from rope_lab.results.records.folders import read
 from rope_lab.results.views import render
 
-# All folders would take half a minute.
-KEPT = [
-    ROOT / "results" / "confirm",
-    ROOT / "results" / "text",
-]
+# Small folders, one of them planned: all would take half a minute.
+PLANNED = ROOT / "results" / "content"
+KEPT = [PLANNED, ROOT / "results" / "precision"]
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\u2028 **b** `c` \\| _d_"
+UNDRAWN = pytest.mark.usefixtures("undrawn")
 KEPT_PAGE = pytest.mark.xdist_group("kept page")  # one process builds it
 
 
@@ -53,7 +53,7 @@ class Page(HTMLParser):
             for run in group["runs"]
         ]
         self.settings: list[dict] = [group["settings"] for group in groups]
-        self.names: list[str] = [name for group in groups for name in group["names"]]
+        self.titles: list[str] = [group["title"] for group in groups]
         self.charts: list[dict] = [chart for group in groups for chart in group["curves"]]
 
     def handle_starttag(self, tag, attributes):
@@ -71,7 +71,7 @@ def page_of(out: Path, *arguments: str | Path) -> Page:
 
 def means(chart: dict) -> list[dict]:
     """The means of a chart of the page."""
-    return [row for rows in chart["spec"]["datasets"].values() for row in rows if "seeds" in row]
+    return [row for rows in chart["spec"]["datasets"].values() for row in rows if "low" in row]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -84,7 +84,9 @@ def bundled_once():
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Page:
-    return page_of(tmp_path_factory.mktemp("report") / "kept.html", *KEPT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence, "problems", lambda *_: [])  # reads the plan of many commits
+        return page_of(tmp_path_factory.mktemp("report") / "kept.html", *KEPT)
 
 
 @pytest.fixture
@@ -92,11 +94,23 @@ def runs(tmp_path) -> Path:
     return make_pairs(tmp_path / "runs", [0.5, 0.6, 0.4], [0.8, 0.97, 0.75])
 
 
+def missing(page: Page, folders: list[Path]) -> Counter:
+    """Ids of the kept runs that are not on the page."""
+    every = Counter(run.run_id for folder in folders for run in read(folder)[0])
+    return every - Counter(run["run_id"] for run in page.runs)
+
+
 @KEPT_PAGE
-def test_the_page_holds_every_kept_run_and_is_small(kept):
-    every = Counter(run.run_id for folder in KEPT for run in read(folder)[0])
-    assert not every - Counter(run["run_id"] for run in kept.runs)
-    assert len(kept.html) < 1_000_000
+def test_the_page_holds_every_kept_run(kept):
+    assert not missing(kept, KEPT)
+
+
+@pytest.mark.slow
+def test_a_page_of_hundreds_of_runs_is_small(tmp_path):
+    folders = [ROOT / "results" / "confirm", ROOT / "results" / "text"]
+    page = page_of(tmp_path / "kept.html", *folders)
+    assert not missing(page, folders)
+    assert len(page.html) < 1_000_000
 
 
 @KEPT_PAGE
@@ -119,9 +133,7 @@ def test_a_page_asks_the_network_for_nothing(kept):
 
 @KEPT_PAGE
 def test_planned_comparisons_are_shown_without_differences(kept):
-    (section,) = re.findall(
-        r'<p class="small">confirm</p>.*?<details class="folder"', kept.html, re.DOTALL
-    )
+    (section,) = re.findall(r'<h2>confirm</h2>.*?<details class="folder"', kept.html, re.DOTALL)
     assert "no differences are shown" in section
     heads = re.findall('<th scope="col">(.*?)</th>', section)
     assert "scheme" in heads
@@ -133,12 +145,10 @@ def test_planned_comparisons_are_shown_without_differences(kept):
 @KEPT_PAGE
 def test_charts_hold_the_numbers_of_the_records(kept):
     """A learning curve above the Bayes-optimal loss, and the mean over seeds."""
-    found = [
-        run
-        for run in read(KEPT[0])[0]
-        if (run.scale, run.position) == ("paper", "roper") and run.floor
-    ]
-    run = found[2]
+    prefix = [run for run in read(KEPT[1])[0] if run.task == "substring_by_prefix"]
+    run = next(run for run in prefix if run.position == "roper")
+    found = [each for each in prefix if (each.recipe_id, each.position) == (run.recipe_id, "roper")]
+    assert run.floor["loss"] > 0
     curve = frame.curve(run, "eval/loss") - run.floor["loss"]
     line = {
         "scheme": "RoPER",
@@ -149,7 +159,7 @@ def test_charts_hold_the_numbers_of_the_records(kept):
     chart = next(chart for chart in kept.charts if line in chart["runs"])
     mean = next(mean for mean in means(chart) if mean["scheme"] == "RoPER")
     last = pd.Series([each["y"][-1] for each in chart["runs"] if each["scheme"] == "RoPER"])
-    assert mean["seeds"] == len(last) == len(found)
+    assert mean["n"][-1] == len(last) == len(found)
     assert mean["y"][-1] == pytest.approx(last.mean(), rel=1e-3)
     assert mean["low"][-1] < mean["y"][-1] < mean["high"][-1]
 
@@ -197,7 +207,7 @@ def test_a_probed_run_shows_attention_and_settings(runs, tmp_path):
     page = page_of(tmp_path / "page.html", runs)
     (charts,) = page.probed
     assert [chart["title"] for chart in charts] == [
-        f"Attention {kind}, layer {layer}" for kind in ("by distance", "maps") for layer in (1, 2)
+        f"Attention {kind}, layer {layer}" for layer in (1, 2) for kind in ("by distance", "maps")
     ]
     (line,) = charts[0]["spec"]["datasets"].values()
     assert [row["share"] for row in line] == [0.75, 0.25]
@@ -212,20 +222,16 @@ def test_unfinished_runs_have_a_curve_but_no_mean(runs, tmp_path):
     page = page_of(tmp_path / "page.html", runs)
     data = page.charts[0]
     assert [row["scheme"] for row in data["runs"] if row["seed"] == "7"] == ["RoPE"]
-    assert {row["seeds"] for row in means(data)} == {3}
+    assert {n for row in means(data) for n in row["n"]} == {3}
     assert [text for text in page.texts if "seed 7 is running" in text]
 
 
-def test_two_runs_of_other_settings_have_other_names(tmp_path):
+def test_runs_of_other_settings_stand_under_other_titles(tmp_path):
     for number, rate in enumerate((1e-3, 2e-3, 4e-3)):
         train = {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none", "lr": rate}
         make_run(tmp_path / "runs", "rope", 0, 0.5, config__train=train, name=str(number))
-    make_run(tmp_path / "runs", "roper", 0, 0.5)
     page = page_of(tmp_path / "page.html", tmp_path / "runs")
-    assert {name for name in page.names if name.startswith("RoPE,")} == {
-        f"RoPE, seed 0, train.lr={rate}" for rate in (0.001, 0.002, 0.004)
-    }
-    assert "RoPER, seed 0" in page.names
+    assert len(set(page.titles)) == 3
 
 
 def test_only_training_loss_is_smoothed(runs, tmp_path):
@@ -250,6 +256,7 @@ def test_the_script_of_the_page_builds_no_specification():
     assert not re.findall(r"encoding|\bmark:|quantitative|nominal|\blayer:", script)
 
 
+@UNDRAWN
 def test_a_users_runs_are_paired_and_lead_the_page(runs, tmp_path, capsys):
     kept, own = tmp_path / "kept", tmp_path / "own"
     results.main([str(runs), "--keep", "--into", str(kept)])
@@ -263,24 +270,26 @@ def test_a_users_runs_are_paired_and_lead_the_page(runs, tmp_path, capsys):
     )
     assert "Does mine beat RoPE?" in page.texts
     assert gain in page.texts
-    headings = [text for text in page.texts if text in ("own", "Results")]
+    headings = [text for text in page.texts if text in ("own", "kept")]
     opened = ["open" in a for _, a in page.elements if a.get("class") == "folder" and "id" not in a]
-    assert (headings[-2:], opened) == (["own", "Results"], [True, False])
+    assert (headings[-2:], opened) == (["own", "kept"], [True, False])
 
 
+@UNDRAWN
 def test_its_question_can_be_about_any_two_schemes(tmp_path, capsys):
     for seed in range(3):
         for scheme, value in (("rope", 0.2), ("roper", 0.4), ("mine", 0.5 + 0.01 * seed)):
             make_run(tmp_path / "runs", scheme, seed, value)
     out = tmp_path / "page.html"
     assert "Does mine beat RoPE?" in page_of(out, tmp_path / "runs").texts
-    assert "--contender 'roper'" in capsys.readouterr().out
+    assert "--contender" in capsys.readouterr().out
     page = page_of(out, tmp_path / "runs", "--contender", "mine", "--against", "roper")
     assert "Does mine beat RoPER?" in page.texts
     assert f"{128 * 0.11:+.1f}" in page.html
 
 
-def test_without_the_contender_other_schemes_are_named(tmp_path, capsys):
+@UNDRAWN
+def test_without_the_contender_the_page_says_how_to_ask(tmp_path, capsys):
     for scheme in ("rope", "alibi", "none"):
         make_run(tmp_path / "runs", scheme, 0, 0.5)
     (said,) = (
@@ -289,14 +298,15 @@ def test_without_the_contender_other_schemes_are_named(tmp_path, capsys):
         if "No verdict" in text
     )
     assert "RoPER and RoPE at one seed" in said
-    assert "--contender 'alibi'" in said
-    assert "--contender 'alibi'" in capsys.readouterr().out
+    assert "--contender" in said
+    assert "--contender" in capsys.readouterr().out
     assert (
         "Does ALiBi beat RoPE?"
         in page_of(tmp_path / "page.html", tmp_path / "runs", "--contender", "alibi").texts
     )
 
 
+@UNDRAWN
 def test_unreadable_or_foreign_files_are_one_line(runs, tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("mine")
@@ -304,15 +314,15 @@ def test_unreadable_or_foreign_files_are_one_line(runs, tmp_path):
     broken.mkdir(parents=True)
     (broken / "run.json").write_text("{}")
     for said, *arguments in (
-        (r"notes\.txt: is a file", file),
-        (r"nowhere: no such folder", tmp_path / "nowhere"),
-        (r"nowhere does not exist", runs, "--out", tmp_path / "nowhere" / "page.html"),
+        (r"notes\.txt: there are no runs", file),
+        (r"nowhere: there are no runs", tmp_path / "nowhere"),
+        (r"nowhere.*No such file", runs, "--out", tmp_path / "nowhere" / "page.html"),
         (r"not a regular file", runs, "--out", tmp_path),
-        (r"not made by this command", runs, "--out", file),
+        (r"not written by this command", runs, "--out", file),
         (r"(?s)a: .*left out.*rope-lab train", broken.parent),
     ):
         with pytest.raises(SystemExit, match=said):
             report.main([*map(str, arguments)])
     assert file.read_text() == "mine"
     report.main([str(runs)])
-    assert (runs / "report.html").read_bytes().startswith(report.MADE)
+    assert (runs / "report.html").read_bytes().startswith(report.MADE.encode())

@@ -133,8 +133,10 @@ def test_a_run_resumed_where_it_began_has_one_origin(tmp_path, capsys):
     make_run(tmp_path, "roper", 0, 0.75, provenance__earlier=[part(), part(git=git)])
     text = shown(capsys, tmp_path)
     assert "mixed" not in text
-    assert row(text, "Substring by Index")["measured gain [95% interval]"] == "+32.0 (one seed)"
-    assert "- commit: 0123456789ab, 0123456789ab → ffffffffffff+" in text
+    assert row(text, "Substring by Index")["measured gain [95% interval]"].startswith(
+        "+32.0 (one seed)"
+    )
+    assert "- commit: 0123456789ab (n=1), 0123456789ab → ffffffffffff+ (n=1)" in text
 
 
 @pytest.mark.parametrize(("dirty", "commit"), [(None, "0123456789ab?"), (True, "0123456789ab+")])

@@ -1,11 +1,11 @@
 """How dense the code may be: one idea a line, modules that are read in one sitting."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from conftest import ROOT
 
 FOLDERS = ("rope_lab", "tasks", "scripts")
@@ -24,9 +24,18 @@ SYMBOLS = {
 }
 
 
-def each(paths: list[Path]) -> pytest.MarkDecorator:
-    names = [path.relative_to(ROOT).as_posix() for path in paths]
-    return pytest.mark.parametrize("path", paths, ids=names)
+@functools.cache
+def text_of(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
+def at(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT).as_posix()}:{line}"
 
 
 def within(node: ast.AST) -> Iterator[ast.AST]:
@@ -34,10 +43,14 @@ def within(node: ast.AST) -> Iterator[ast.AST]:
         yield from ast.walk(child)
 
 
-def places(tree: ast.AST, outer: type | tuple, inner: type | tuple) -> list[int]:
-    """The lines of `outer` nodes with an `inner` one in them."""
-    nodes = [node for node in ast.walk(tree) if isinstance(node, outer)]
-    return [node.lineno for node in nodes if any(isinstance(part, inner) for part in within(node))]
+def places(outer: type | tuple, inner: type | tuple) -> list[str]:
+    """Where our sources have an `inner` node in an `outer` one."""
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, outer) and any(isinstance(part, inner) for part in within(node)):
+                found.append(at(path, node.lineno))
+    return found
 
 
 def named(node: ast.AST) -> str:
@@ -65,45 +78,51 @@ def short_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield name, node.lineno
 
 
-@each(SOURCES)
-def test_a_line_holds_one_idea(path):
-    tree = ast.parse(path.read_text())
-    assert not places(tree, COMPREHENSIONS, COMPREHENSIONS), "comprehension in a comprehension"
-    assert not places(tree, COMPREHENSIONS, ast.NamedExpr), "assignment in a comprehension"
-    assert not places(tree, ast.JoinedStr, ast.IfExp), "conditional expression in an f-string"
+def test_no_comprehension_holds_another_or_an_assignment():
+    assert places(COMPREHENSIONS, (*COMPREHENSIONS, ast.NamedExpr)) == []
 
 
-@each(SOURCES)
-def test_names_are_words_or_the_fields_symbols(path):
-    name = path.relative_to(ROOT).as_posix()
-    allowed = set(STATISTICS)
-    for folder, symbols in SYMBOLS.items():
-        if name.startswith(folder):
-            allowed |= symbols
-    found = short_names(ast.parse(path.read_text()))
-    assert not [(name, line) for name, line in found if name not in allowed]
+def test_no_f_string_holds_a_conditional():
+    assert places(ast.JoinedStr, ast.IfExp) == []
 
 
-@each(SOURCES)
-def test_a_module_is_short(path):
-    assert len(path.read_text().splitlines()) <= LINES
+def test_names_are_words_or_the_fields_symbols():
+    found = []
+    for path in SOURCES:
+        place = path.relative_to(ROOT).as_posix()
+        allowed = set(STATISTICS)
+        for folder, symbols in SYMBOLS.items():
+            if place.startswith(folder):
+                allowed |= symbols
+        for name, line in short_names(tree_of(path)):
+            if name not in allowed:
+                found.append((name, at(path, line)))
+    assert found == []
 
 
-@each(SOURCES)
-def test_no_comment_stands_behind_a_closing_bracket(path):
+def test_modules_are_short():
+    assert [path for path in SOURCES if len(text_of(path).splitlines()) > LINES] == []
+
+
+def test_no_comment_stands_behind_a_closing_bracket():
     """A formatter moves it there, away from the line that it explains."""
-    assert not re.findall(r"^ *[)\]}]+[:,]?  # .*", path.read_text(), re.M)
+    behind = re.compile(r"^ *[)\]}]+[:,]?  # .*", re.M)
+    assert [path for path in SOURCES if behind.search(text_of(path))] == []
 
 
-@each(TESTS)
-def test_the_name_of_a_test_is_short(path):
-    functions = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef)]
-    tests = [function.name for function in functions if function.name.startswith("test_")]
-    assert not [name for name in tests if len(name.split("_")) - 1 > WORDS]
+def test_names_of_tests_are_short():
+    found = []
+    for path in TESTS:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                found.append(node.name)
+    assert [name for name in found if len(name.split("_")) - 1 > WORDS] == []
 
 
-@each(TESTS)
-def test_helpers_are_not_in_modules_of_tests(path):
-    nodes = ast.walk(ast.parse(path.read_text()))
-    modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    assert not [module for module in modules if module.startswith("test_")]
+def test_helpers_are_not_in_modules_of_tests():
+    found = []
+    for path in TESTS:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("test_"):
+                found.append(at(path, node.lineno))
+    assert found == []

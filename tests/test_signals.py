@@ -86,6 +86,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(tmp_path):
     assert command.startswith("python -m rope_lab.train model.d_model=16")
 
 
+@pytest.mark.slow
 def test_a_signal_to_all_ends_a_sweep_with_saved_runs(tmp_path, finished):
     """Like Ctrl-C; more signals while saving do no harm. A run finished before has the same metrics
     as alone.
@@ -128,6 +129,7 @@ def test_a_signal_to_one_run_stops_that_run_alone(tmp_path):
     assert_saved(tmp_path / "runs", interrupted=1, finished=1)
 
 
+@pytest.mark.slow
 def test_runs_whose_parent_is_killed_save_themselves(tmp_path):
     process = started([*SWEEP, "seed=0,1,2,3"], tmp_path, shown=2)
     process.kill()
@@ -181,12 +183,19 @@ def test_a_hangup_that_is_ignored_stays_ignored():
             signal.signal(signal.SIGHUP, kept)
 
 
-def test_ctrl_c_during_imports_is_no_traceback(tmp_path):
-    (tmp_path / "hydra.py").write_text(
-        "import time\nprint('importing', flush=True)\ntime.sleep(60)"
-    )
+@pytest.mark.parametrize(
+    ("name", "imported"),
+    [
+        ("train", "hydra"),
+        *(pytest.param(n, "torch", marks=pytest.mark.slow) for n in ("sample", "probe", "check")),
+        *(pytest.param(n, "pandas", marks=pytest.mark.slow) for n in ("results", "report")),
+    ],
+)
+def test_ctrl_c_during_imports_is_no_traceback(tmp_path, name, imported):
+    slow = "import time\nprint('importing', flush=True)\ntime.sleep(60)"
+    (tmp_path / f"{imported}.py").write_text(slow)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    command, pipe = [sys.executable, "-m", "rope_lab.train"], subprocess.PIPE
+    command, pipe = [sys.executable, "-m", f"rope_lab.{name}"], subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout.readline() == "importing\n"
         process.send_signal(signal.SIGINT)

@@ -268,16 +268,19 @@ def problem_sizes(task: PackedTask, drawn: np.ndarray) -> np.ndarray:
 SIZES = ("string_length", "word_length", "digits")
 
 
+WHOLE = [  # a task whose docstring says how often, and a scale
+    ("needle", "quick"),
+    ("copy_string", "quick"),
+    ("state_tracking", "quick"),
+    ("indirect_indexing", "quick"),
+    ("substring_by_index", "length"),
+    ("arithmetic_addition", "quick"),
+]
+
+
 @pytest.mark.parametrize(
     ("name", "scale"),
-    [
-        ("needle", "quick"),
-        ("copy_string", "quick"),
-        ("state_tracking", "quick"),
-        ("indirect_indexing", "quick"),
-        ("substring_by_index", "length"),
-        ("arithmetic_addition", "quick"),
-    ],
+    [WHOLE[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in WHOLE[1:])],
 )
 def test_a_task_says_how_often_short_problems_are_whole(name, scale):
     """Its docstring has the ratio of shortest to longest, and so has its text."""

@@ -1,5 +1,7 @@
 """Torch's global settings: a run computes under its own, and its caller finds theirs again."""
 
+import os
+
 import pytest
 import torch
 from conftest import TINY, only_folder
@@ -74,6 +76,17 @@ def test_random_state_and_threads_are_the_callers_afterwards(tiny):
     finally:
         torch.set_num_threads(before)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_torchs_cache_folder_is_not_left_in_the_environment(monkeypatch):
+    monkeypatch.delenv(torch_state.CACHE, raising=False)
+    with torch_state.restored():
+        os.environ[torch_state.CACHE] = "/tmp/torch"
+    assert torch_state.CACHE not in os.environ
+    monkeypatch.setenv(torch_state.CACHE, "theirs")
+    with torch_state.restored():
+        pass
+    assert os.environ[torch_state.CACHE] == "theirs"
 
 
 def test_a_plug_in_changes_no_number_of_another_scheme(write, tmp_path, caplog):

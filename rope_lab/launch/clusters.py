@@ -5,7 +5,6 @@ themselves.
 import io
 import os
 import secrets
-import shutil
 import subprocess
 import time
 from contextlib import redirect_stderr
@@ -19,7 +18,8 @@ from rope_lab.text import ConfigError, first_line, say, short_path
 from rope_lab.train.stop import Stop
 
 QUEUE = 5.0  # seconds between two looks at Slurm's queue
-OWN = ("_target_", "submitit_folder", "max_num_timeout")  # settings that are not submitit's
+# Settings that are not submitit's.
+OWN = ("_target_", "submitit_folder", "max_num_timeout", "at_once")
 # Settings of all executors of submitit; those of Slurm alone begin with slurm_.
 SHARED = (
     "timeout_min",
@@ -64,21 +64,26 @@ def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
     """Run as one job array of Slurm. Raises ConfigError if Slurm does not take it."""
     import submitit
 
-    if shutil.which("sbatch") is None:
-        where = "run it on a machine that submits to Slurm"
-        raise ConfigError(f"hydra/launcher=submitit_slurm: this machine has no sbatch; {where}")
-
     class QueuedRun(submitit.helpers.Checkpointable):  # may be queued again
         def __call__(self, *arguments: Any) -> None:
             run_elsewhere(*arguments)
 
-    executor = _slurm_executor(Path(runs[0][0].out), settings)
+    started = datetime.now().strftime("%Y%m%d-%H%M%S")
+    logs = Path(settings["submitit_folder"] or Path(runs[0][0].out) / "sweeps" / started)
+    parameters = {key: settings[key] for key in SHARED}
+    parameters |= {f"slurm_{key}": settings[key] for key in settings.keys() - {*SHARED, *OWN}}
     launch, passed_on = secrets.token_hex(8), False
+    times = settings["max_num_timeout"]
     try:
+        executor = submitit.AutoExecutor(logs, "slurm", slurm_max_num_timeout=times)
+        executor.update_parameters(**parameters)
         with redirect_stderr(io.StringIO()), executor.batch():  # the error has it too
             queued = [executor.submit(QueuedRun(), cfg, prefix, launch) for cfg, prefix in runs]
-    except (RuntimeError, TypeError, ValueError) as error:  # of submitit, with sbatch's output
-        raise ConfigError(f"hydra/launcher=submitit_slurm: {_reason(str(error))}") from None
+    except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
+        *_, problem = ["Slurm has failed", *str(error).split("\n")]
+        remedy = "look at hydra.launcher.partition, gpus_per_node and the like, and at sinfo"
+        raise ConfigError(f"hydra/launcher=submitit_slurm: {problem}; {remedy}") from None
+    say(f"the output of the runs is in {short_path(logs)}")
     array = queued[0].job_id.partition("_")[0]
     while _is_queued(array):
         if stopping.caught and not passed_on:
@@ -87,40 +92,10 @@ def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
         time.sleep(QUEUE)
 
 
-def _slurm_executor(out: Path, settings: dict[str, Any]) -> Any:
-    """submitit's executor for Slurm. Raises ConfigError if it does not take a setting."""
-    import submitit
-
-    started = datetime.now().strftime("%Y%m%d-%H%M%S")
-    logs = Path(settings["submitit_folder"] or out / "sweeps" / started)
-    parameters = {}
-    for key, value in settings.items():
-        if key not in OWN:
-            parameters[key if key in SHARED else f"slurm_{key}"] = value
-    try:
-        executor = submitit.AutoExecutor(
-            logs, "slurm", slurm_max_num_timeout=settings["max_num_timeout"]
-        )
-        executor.update_parameters(**parameters)
-    except (AssertionError, NameError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"hydra/launcher=submitit_slurm: {first_line(error)}") from None
-    say(f"the output of the runs is in {short_path(logs)}")
-    return executor
-
-
-def _reason(output: str) -> str:
-    """The last line that sbatch wrote about an error, and the remedy."""
-    lines = [line for line in output.splitlines() if "error:" in line] or output.splitlines()
-    problem = lines[-1] if lines else "sbatch has failed"
-    remedy = "look at hydra.launcher.partition, gpus_per_node and the like, and at sinfo"
-    return f"{problem}; {remedy}"
-
-
 def _is_queued(array: str) -> bool:
     """Whether jobs of an array have not ended; also if Slurm does not answer for now."""
-    done = subprocess.run(
-        ["squeue", "--noheader", f"--jobs={array}"], capture_output=True, text=True
-    )
+    query = ["squeue", "--noheader", f"--jobs={array}"]
+    done = subprocess.run(query, capture_output=True, text=True)
     if done.returncode != 0:
         return "Invalid job id" not in done.stderr
     return bool(done.stdout.strip())

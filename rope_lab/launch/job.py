@@ -6,8 +6,7 @@ import sys
 import traceback
 
 from rope_lab.command import take_process
-from rope_lab.launch.summary import of_earlier_code
-from rope_lab.text import ConfigError, say, short_path
+from rope_lab.text import ConfigError
 from rope_lab.train import distributed
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
@@ -40,9 +39,6 @@ def run(cfg: Config, stopping: Stop, prefix: str = "", launch: str = "") -> int:
         else:
             traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
         return EXIT_FAILED
-    if not prefix:
-        for folder in of_earlier_code(runs.out_folder(cfg), content):
-            say(f"the run from before your file was edited stays in {short_path(folder)}")
     if stopping.caught:
         return 128 + stopping.caught
     return EXIT_DIVERGED if content["status"] == "diverged" else 0

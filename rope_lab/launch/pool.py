@@ -5,15 +5,14 @@ processes.
 import multiprocessing
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Sequence
 from multiprocessing import connection, forkserver, resource_tracker
+from typing import Any
 
 from rope_lab import command
 from rope_lab.launch.job import run
 from rope_lab.places import HERE
-from rope_lab.text import ConfigError
 from rope_lab.train.config import Config
 from rope_lab.train.stop import SIGNALS, Stop
 
@@ -21,16 +20,16 @@ LOOK = 0.2  # seconds between two looks at signals
 Runs = Sequence[tuple[Config, str]]  # the prefix of its lines
 
 
-def in_turn(runs: Runs, stopping: Stop) -> None:
+def in_turn(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
     """Run in this process, until a signal comes."""
     for cfg, prefix in runs:
         if not stopping.caught:
             run(cfg, stopping, prefix)
 
 
-def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
-    """Run in child processes, `at_once` in parallel. A signal is passed on to them; they save their
-    runs.
+def in_children(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
+    """Run in child processes, settings["at_once"] in parallel. A signal is passed on to them; they
+    save their runs.
 
     Children are forked from a server that has imported torch. It blocks SIGNALS, a child until it
     handles them.
@@ -39,7 +38,7 @@ def in_children(runs: Runs, stopping: Stop, at_once: int) -> None:
     context = multiprocessing.get_context("forkserver")
     waiting, running, passed_on = list(runs), {}, False
     while running or (waiting and not stopping.caught):
-        while waiting and len(running) < at_once and not stopping.caught:
+        while waiting and len(running) < settings["at_once"] and not stopping.caught:
             child = context.Process(target=_child, args=waiting.pop(0))
             child.start()
             running[child.sentinel] = child
@@ -55,20 +54,14 @@ def _start_server() -> None:
     """Start the server from which children are forked; the environment stays as it is."""
     forkserver.set_forkserver_preload([__name__])
     environment = dict(os.environ)
-    path = [str(HERE.parent)]
-    if os.environ.get("PYTHONPATH"):
-        path.append(os.environ["PYTHONPATH"])
-    # Otherwise the server would import a `tasks` of the working directory.
-    os.environ |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    # Otherwise the server may import a rope_lab of the working directory. Runs get our sys.path.
+    os.environ |= {"PYTHONPATH": str(HERE.parent), "PYTHONSAFEPATH": "1"}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     resource_tracker.ensure_running()  # a SIGHUP would end it
     # Again: Python 3.11 unblocks signals when it starts the tracker.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         forkserver.ensure_running()
-    except OSError as error:  # the path of its socket is too long
-        folder = tempfile.gettempdir()
-        raise ConfigError(f"TMPDIR={folder}: {error}; set TMPDIR to a shorter path") from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.environ.clear()

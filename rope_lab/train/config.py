@@ -40,6 +40,7 @@ def load(*words: str) -> Config:
         "overrides",
         "allowed_packages",
         "shows_scores",
+        "plan",
     ):
         if key in settings:
             raise ConfigError(f"{key}: there is no such setting; {overrides.HELP}")
@@ -156,7 +157,7 @@ def recorded(config: Config) -> dict[str, Any]:
     """The settings of a run's record: all that repeat the run, none that say where and by whom it
     was made.
     """
-    others = [*LOCAL, "overrides", "allowed_packages", "shows_scores"]
+    others = [*LOCAL, "overrides", "allowed_packages", "shows_scores", "plan"]
     if not config.parent:
         others.append("parent")
     return {key: value for key, value in dataclasses.asdict(config).items() if key not in others}

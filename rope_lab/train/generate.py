@@ -13,7 +13,10 @@ from torch import Tensor
 from rope_lab.model.device import room
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
-from rope_lab.train.data import batches_by_length, pad
+from rope_lab.text import ConfigError
+from rope_lab.train.config import Config
+from rope_lab.train.data import batches_by_length, evaluation_problems, pad
+from rope_lab.train.instantiate import config_errors
 
 # The most bytes of keys and values of completions written side by side, except on a GPU.
 CACHED = 2**30
@@ -109,3 +112,24 @@ def _generate(
         logits_BV = model(next_B[:, None], cache=cache)[:, 0]
     rows = zip(tokens_BT.cpu().numpy(), prompt_B.tolist(), end_B.tolist(), strict=True)
     return [row[prompt:end] for row, prompt, end in rows]
+
+
+def complete(cfg: Config, task: Task, model: Transformer, prompt: str, choose: Choose) -> str:
+    """The model's completion of `prompt`. Raises ConfigError if the prompt cannot be encoded."""
+    with config_errors():
+        tokens = task.encode(prompt)
+    if not 0 < len(tokens) <= cfg.train.seq_len:
+        raise ConfigError(f"a prompt of {len(tokens)} tokens: must have 1 to {cfg.train.seq_len}")
+    longest = cfg.train.seq_len
+    if task.grades and not task.stop:
+        problems = evaluation_problems(task, min(8, cfg.eval.problems))
+        longest = max(problem.length - problem.prompt_length for problem in problems)
+    (written,) = generate(model, task, [tokens], longest, cfg.train.seq_len, choose)
+    return task.decode(written)
+
+
+def chooser(task: Task, temperature: float | None, top_k: int, seed: int) -> Choose:
+    """How to choose tokens: sampled with a temperature, and always for text; else the likeliest."""
+    if temperature is None and task.grades:
+        return likeliest
+    return sampled(temperature or 0.8, top_k, seed)

@@ -18,7 +18,7 @@ rope-lab train -m SETTING=A,B …     a sweep; see hydra/launcher=joblib
 rope-lab train --help task=text     this, for another task or scheme
 """
 LINK = re.compile(r"\[(.*?)\]\(.*?\)")  # of Markdown
-WIDEST, COLUMN = 100, 30  # of a line; where explanations begin
+WIDEST, COLUMN = 80, 30  # of a line; where explanations begin
 
 
 def text(overrides: list[str]) -> str:
@@ -35,7 +35,7 @@ def text(overrides: list[str]) -> str:
         lines += [
             "",
             f"{group}={getattr(cfg.names, group)}",
-            inspect.getdoc(next(classes(node))) or "",
+            *_paragraphs(inspect.getdoc(next(classes(node))) or ""),
             "",
         ]
         lines += [
@@ -56,10 +56,21 @@ def text(overrides: list[str]) -> str:
     return "\n".join([BEGIN, *lines])
 
 
+def _width() -> int:
+    return min(WIDEST, shutil.get_terminal_size((WIDEST, 0)).columns)
+
+
 def _line(setting: str, meaning: str) -> list[str]:
     """A setting and, beside it, its meaning."""
-    begin = setting.ljust(COLUMN - 1) + " "
-    width = min(WIDEST, shutil.get_terminal_size((WIDEST, 0)).columns)
-    return textwrap.wrap(meaning, width, initial_indent=begin, subsequent_indent=" " * COLUMN) or [
-        setting
-    ]
+    begin, indent = setting.ljust(COLUMN - 1) + " ", " " * COLUMN
+    lines = textwrap.wrap(meaning, _width(), initial_indent=begin, subsequent_indent=indent)
+    return lines or [setting]
+
+
+def _paragraphs(docstring: str) -> list[str]:
+    """The lines of a docstring, none wider than the help."""
+    lines = []
+    for line in docstring.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(line, _width(), subsequent_indent=indent) or [""]
+    return lines

@@ -194,10 +194,11 @@ def layers_of(key: str, written: str) -> list[Part]:
 
 
 def check_type(key: str, value: Any, annotation: Any) -> Any:
-    """`value` as pydantic converts it to a type; true and false are not numbers. Raises
-    ConfigError.
+    """`value` as pydantic converts it to a type; true and false are not numbers, nor in a list.
+    Raises ConfigError.
     """
-    strict = isinstance(value, bool)
+    values = value if isinstance(value, list) else [value]
+    strict = any(isinstance(each, bool) for each in values)
     try:
         return pydantic.TypeAdapter(annotation, config=TYPES).validate_python(value, strict=strict)
     except pydantic.ValidationError as error:

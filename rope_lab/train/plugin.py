@@ -8,11 +8,14 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import NamedTuple
 
+import rope_lab
+from rope_lab import command
 from rope_lab.files import digest
 from rope_lab.identity import NAME
 from rope_lab.text import ConfigError
@@ -53,13 +56,64 @@ def import_file(path: Path) -> str:
         raise ConfigError(
             "a name is up to 61 of a to z, digits, _ and -; give the file another name"
         )
-    there = sys.modules.get(name) or importlib.util.find_spec(name)
-    origin = getattr(there, "__file__", None) or getattr(there, "origin", None) or ""
-    if there and Path(origin).resolve() != file:
+    if _is_taken(name, file):
         raise ConfigError(f"there is a module {name} already; give the file another name")
     if name not in sys.modules:
-        _load(name, path)
+        with beside(file):
+            _load(name, path)
     return name
+
+
+def _is_taken(name: str, file: Path) -> bool:
+    """Whether a loaded, installed or standard module other than `file` has a name."""
+    if name in sys.modules:
+        return Path(getattr(sys.modules[name], "__file__", None) or "").resolve() != file
+    found = importlib.util.find_spec(name)
+    installed = found is not None and INSTALLED.intersection(Path(found.origin or "").parts)
+    return bool(installed) or name in sys.stdlib_module_names
+
+
+@contextmanager
+def beside(file: Path) -> Iterator[None]:
+    """Find modules in the folder of a file first, as Python does for a script; in a process of
+    ours from now on, so that an import within a function finds them too.
+    """
+    folder = str(file.parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if not command.process_is_ours() or folder in sys.path[1:]:
+            sys.path.remove(folder)
+
+
+def sources(file: Path) -> dict[str, bytes]:
+    """A file and all that it imports and that is not installed, by their names below the folder
+    of their package. It is not imported. Raises ConfigError.
+    """
+    file = file.expanduser().resolve()
+    if not file.is_file():
+        raise ConfigError(f"{file}: there is no such file")
+    waiting, contents, seen = [file.stem], {}, set(OURS)
+    with beside(file):
+        while waiting:
+            name = waiting.pop()
+            if name in seen or name in sys.stdlib_module_names:
+                continue
+            seen.add(name)
+            for place in [file] if name == file.stem else _places(name):
+                if INSTALLED.intersection(place.parts):
+                    continue
+                for path in _python_files(place):
+                    source = path.read_bytes()
+                    contents[str(path.relative_to(place.parent))] = source
+                    waiting += _imports(source)
+    return contents
+
+
+def _python_files(place: Path) -> list[Path]:
+    """The files of a module or of the folder of a package."""
+    return [place] if place.is_file() else sorted(place.rglob("*.py"))
 
 
 def _load(name: str, path: Path) -> None:
@@ -73,7 +127,9 @@ def _load(name: str, path: Path) -> None:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError(f"cannot be imported, {error_line(error, str(file))}") from None
-    IMPORTED.update(each for each in _reached(name) if each not in before)
+    IMPORTED.update(_reached(name) - before)
+    for each in _reached(name) & before:
+        _warn_if_edited(each)
     if changed:
         log.warning(
             "%s: changes torch's %s for the whole process; it was set back, so that other schemes "
@@ -81,6 +137,18 @@ def _load(name: str, path: Path) -> None:
             path,
             " and ".join(changed),
         )
+
+
+def _warn_if_edited(name: str) -> None:
+    """Warn of files of a module that the calling program has imported, and edited meanwhile."""
+    for place in _places(name):
+        for path in _python_files(place):
+            if path.stat().st_mtime > rope_lab.STARTED:
+                log.warning(
+                    "%s was edited while this program runs, which imports it too: if it did so "
+                    "before, the old code runs and the new one is recorded; start it again",
+                    path,
+                )
 
 
 def forget_files() -> None:
@@ -133,7 +201,7 @@ def _read(name: str) -> Code:
         return Code(_versions(name), set(), _spec(name))
     lines, imports = [], set[str]()
     for place in places:
-        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+        for path in _python_files(place):
             source = path.read_bytes()
             lines.append(f"{path.relative_to(place.parent)} {digest(source)}")
             imports |= _imports(source)

@@ -56,6 +56,7 @@ def provenance(cfg: Config, device: torch.device, before: dict[str, Any] | None)
         | {name: importlib.metadata.version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(device),
+        "plan": cfg.plan,
         "start": now(),
         "end": None,
         "earlier": earlier,

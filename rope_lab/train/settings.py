@@ -168,6 +168,8 @@ class Config(Settings):
     overrides: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     # Whether metrics are printed; those of a planned comparison are not before its last run.
     shows_scores: bool = dataclasses.field(default=True, compare=False)
+    # The digest of the plan that it is run for; empty without one.
+    plan: str = dataclasses.field(default="", compare=False)
 
 
 def declared(schema: type = Settings, prefix: str = "") -> dict[str, dataclasses.Field]:

@@ -4,6 +4,7 @@ A caller of `fit`, or a file of the user's own, may have changed them for the wh
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -53,12 +54,13 @@ SETTINGS = {
     "cuDNN benchmark": _flag(cudnn, "benchmark", False),
     "cuDNN deterministic": _flag(cudnn, "deterministic", False),
 }
+CACHE = "TORCHINDUCTOR_CACHE_DIR"  # torch sets it when the first optimizer is made
 THREADS = Setting(torch.get_num_threads, torch.set_num_threads, None)
 
 
 @contextlib.contextmanager
 def restored() -> Iterator[list[str]]:
-    """A context after which torch's settings, threads and random state are as before it.
+    """A context after which torch's settings, threads, random state and CACHE are as before it.
 
     Yields a list; at the end it holds the names of the settings that were changed within.
     """
@@ -66,6 +68,7 @@ def restored() -> Iterator[list[str]]:
     before = {name: setting.read() for name, setting in settings.items()}
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     changed: list[str] = []
+    cache = os.environ.get(CACHE)
     try:
         with torch.random.fork_rng(devices=gpus):
             yield changed
@@ -74,6 +77,8 @@ def restored() -> Iterator[list[str]]:
             if setting.read() != before[name]:
                 changed.append(name)
                 setting.write(before[name])
+        if cache is None:
+            os.environ.pop(CACHE, None)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from rope_lab.identity import identify
 from rope_lab.results.comparisons.results import Comparison, Family, Result, answer
@@ -52,37 +51,36 @@ def headlines(setups: list[Setup], every: list[Setup]) -> list[Result]:
 
     every: all setups, of which some may have other learning rates
     """
-    compared = []
+    here = []
     for setup in setups:
-        rates = [len(_rates(setup, scheme, every)) for scheme in setup.published.pair]
+        rates = [_rates(setup, scheme, every) for scheme in setup.published.pair]
         asked = between(setup, *setup.published.pair)
-        compared.append(replace(asked, searched=min(rates) >= FEWEST))
-    here = [comparison for comparison in compared if len(comparison.pairs())]
+        if len(asked.pairs()):
+            here.append(replace(asked, searched=min(rates) >= FEWEST))
     return answer(Family(comparisons=here, several="tasks at this scale", one="this task alone"))
 
 
-def _rates(setup: Setup, scheme: str, every: list[Setup]) -> set[float | None]:
-    """The learning rates at which a scheme has finished runs under settings that are the same
+def _rates(setup: Setup, scheme: str, every: list[Setup]) -> int:
+    """At how many learning rates a scheme has finished runs under settings that are the same
     otherwise.
     """
-    own = setup.settings | {"train.lr": None}
-    alike = [
-        each
-        for each in every
-        if (each.task, each.scale) == (setup.task, setup.scale)
-        and each.settings | {"train.lr": None} == own
-    ]
-    return {each.settings.get("train.lr") for each in alike if len(each.of(scheme))}
+    return len({each.settings.get("train.lr") for each in every if _alike(setup, each, scheme)})
+
+
+def _alike(setup: Setup, other: Setup, scheme: str) -> bool:
+    own = other.settings | {"train.lr": setup.settings.get("train.lr")}
+    same = (other.task, other.scale, own) == (setup.task, setup.scale, setup.settings)
+    return same and len(other.of(scheme)) > 0
 
 
 def of_schemes(setup: Setup, headline: Result | None) -> dict[str, Result]:
     """Each scheme − the baseline; the contender's result is the headline's, if there is one."""
-    published = setup.published
-    others = [scheme for scheme in setup.others if not (headline and scheme == published.contender)]
-    compared = [between(setup, scheme, published.baseline) for scheme in others]
+    contender, baseline = setup.published.pair
+    others = [scheme for scheme in setup.others if not (headline and scheme == contender)]
+    compared = [between(setup, scheme, baseline) for scheme in others]
     family = Family(comparisons=compared, several="schemes here", one="this comparison")
     found = dict(zip(others, answer(family), strict=True))
-    return found | ({published.contender: headline} if headline else {})
+    return found | {contender: headline} if headline else found
 
 
 def of_parents(setups: Iterable[Setup]) -> tuple[list[Result], list[tuple[Setup, Run, Run]]]:
@@ -125,18 +123,17 @@ def difference_since(setup: Setup, threshold: Measure) -> Interval:
     asked = between(setup, *setup.published.pair, measure=threshold)
     steps = asked.pairs()
     reached = steps[np.isfinite(steps).all(axis="columns")]
-    ours, theirs = _curves(asked.ours, setup.measure), _curves(asked.theirs, setup.measure)
     differences = []
     for seed, steps in reached.iterrows():
-        if ours[seed].empty or theirs[seed].empty:
-            continue
         left = setup.settings["train.steps"] - steps.max()
-        our_end = np.interp(left + steps.ours, ours[seed].index, ours[seed])
-        their_end = np.interp(left + steps.theirs, theirs[seed].index, theirs[seed])
-        differences.append(setup.measure.times * our_end - setup.measure.times * their_end)
-    return t_interval(differences)
+        ours = _value_at(asked.ours, seed, left + steps.ours, setup.measure)
+        theirs = _value_at(asked.theirs, seed, left + steps.theirs, setup.measure)
+        differences.append(setup.measure.times * (ours - theirs))
+    return t_interval([each for each in differences if not np.isnan(each)])
 
 
-def _curves(arm: Arm, measure: Measure) -> dict[int, pd.Series]:
-    """By seed the curve of the measure's metric."""
-    return {run.seed: curve(run, measure.metric) for run in arm.runs}
+def _value_at(arm: Arm, seed: int, step: float, measure: Measure) -> float:
+    """The value of a measure's curve at a step, in a run; nan without a curve."""
+    (run,) = (run for run in arm.runs if run.seed == seed)
+    values = curve(run, measure.metric)
+    return np.interp(step, values.index, values) if len(values) else np.nan

@@ -2,9 +2,7 @@
 values.
 """
 
-import json
 import math
-from collections.abc import Hashable
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -12,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import Comparison, Result, answered
+from rope_lab.results.comparisons.results import Result, answered
 from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.run import one_line
 from rope_lab.results.records.setups import Arm, Setup
-from rope_lab.shipped import shipped
+from rope_lab.shipped import recipe, shipped
 from rope_lab.text import show
 
 FEWEST_WORDS = 3  # values of a setting that is not a number: two are a comparison of two recipes
@@ -37,21 +35,18 @@ class Sweep:
 
     def __init__(self, setting: str, groups: dict[Any, Setup], variant: str = ""):
         self.setting, self.groups, self.values = setting, groups, list(groups)
-        self.group = group = next(iter(groups.values()))  # for all that they share
-        self.report, self.measure, self.published = group.report, group.measure, group.published
-        title = [self.report.title, variant, f"by {setting}", f"scale {group.scale}"]
+        first = next(iter(groups.values()))  # for all that they share
+        self.report, self.published, self.recipe_id = first.report, first.published, first.recipe_id
+        title = [self.report.title, variant, f"by {setting}", f"scale {first.scale}"]
         self.title = ", ".join(filter(None, title))
-        self.recipe_id = group.recipe_id
-        self.file = f"{group.file}-{setting.replace('.', '_')}"
+        self.file = f"{first.file}-{setting.replace('.', '_')}"
         self.others = {value: setup for value, setup in groups.items() if setup.variant}
-        self.recipe = self._usual()
+        self.recipe = _usual(setting, groups)
         by_value = [setup.runs.assign(at=at) for at, setup in enumerate(groups.values())]
         runs = pd.concat(by_value, ignore_index=True)
-        finished = runs.run.map(self.group.measure.of)
-        worst = finished.idxmin() if self.measure.higher_is_better else finished.idxmax()
-        if finished.notna().any():
-            diverged = runs.run[worst].final(self.measure.metric)
-            self.measure = replace(self.measure, diverged=diverged)
+        finished = first.measure.sign * runs.run.map(first.measure.of)
+        worst = first.measure.sign * finished.min() / first.measure.times
+        self.measure = replace(first.measure, diverged=worst)
         runs = runs.assign(value=runs.run.map(self.measure.of)).dropna(subset="value")
         varied = runs.groupby("scheme")["at"].nunique()
         varied = varied[varied > 1] if (varied > 1).any() else varied
@@ -60,15 +55,6 @@ class Sweep:
         table = table.reindex(columns=range(len(groups)))
         self.scores = {scheme: table.loc[scheme] for scheme in self.schemes}
         self.diverged = runs[runs.status == "diverged"].groupby(["scheme", "at"]).size().to_dict()
-
-    def _usual(self) -> int | None:
-        """The index of the usual recipe's value."""
-        recipe = shipped(f"recipe/{self.group.task}/{self.group.scale}")
-        ours = (shipped("config") | recipe).get(self.setting) if recipe else None
-        for at, (value, setup) in enumerate(self.groups.items()):
-            if not setup.variant and ours in (None, value):
-                return at
-        return None
 
     def complete(self, scheme: str) -> pd.DataFrame:
         """The scores of the seeds that have every value: of others, such as the fresh seeds of a
@@ -80,52 +66,60 @@ class Sweep:
         """The index of the value with the best mean, over the seeds that have every value; None if
         all are alike or the scheme lacks one.
         """
-        means = self.complete(scheme).mean()
+        means = self.measure.sign * self.complete(scheme).mean()
         if means.isna().any() or means.nunique() == 1:
             return None
-        return int(means.idxmax() if self.measure.higher_is_better else means.idxmin())
+        return int(means.idxmax())
 
     def is_at_edge(self, scheme: str) -> bool:
         """Whether a better value of a number may lie beyond those that were tried."""
         ends = (0, len(self.values) - 1)
         return all(map(is_number, self.values)) and self.best(scheme) in ends
 
-    def difference(self, scheme: str, other: str, at: int) -> Result:
-        """Scheme − other at a value of the setting; untested."""
-        return answered(self._between(scheme, other, at, at))
-
-    def best_difference(self, scheme: str, other: str) -> Result | None:
-        """Scheme − other, each at its best value, over the seeds that have every value; untested.
-        None if either has none.
+    def difference(self, scheme: str, other: str, at: int | None = None) -> Result | None:
+        """Scheme − other, untested: at a value of the setting or, without one, each at its best
+        over the seeds that have every value. None if either has none.
         """
-        best, other_best = self.best(scheme), self.best(other)
-        if best is None or other_best is None:
+        ours, theirs = self._arm(scheme, at), self._arm(other, at)
+        if ours is None or theirs is None:
             return None
-        asked = self._between(scheme, other, best, other_best)
-        ours, theirs = self._of_complete(asked.ours), self._of_complete(asked.theirs)
+        setup = next(iter(self.groups.values()))
+        asked = between(setup, scheme, other, measure=self.measure, test="none")
         return answered(replace(asked, ours=ours, theirs=theirs))
 
-    def _of_complete(self, arm: Arm) -> Arm:
-        """The runs of seeds that have every value."""
-        seeds = self._seeds(arm.scheme)
-        return Arm(arm.scheme, tuple(run for run in arm.runs if run.seed in seeds))
+    def _arm(self, scheme: str, at: int | None) -> Arm | None:
+        """The runs of a scheme at a value, or those to compare at its best one."""
+        setups, best = list(self.groups.values()), self.best(scheme)
+        if at is not None:
+            return setups[at].arm(scheme)
+        if best is None:
+            return None
+        seeds = _seeds(self.complete(scheme))
+        runs = [run for run in setups[best].arm(scheme).runs if run.seed in seeds]
+        return Arm(scheme, tuple(runs))
 
     def left_out(self) -> set[int]:
         """Seeds that lack a value under a scheme that has a best one."""
-        schemes = [scheme for scheme in self.schemes if self.best(scheme) is not None]
-        return {
-            seed
-            for scheme in schemes
-            for seed in self.scores[scheme].index.get_level_values("seed")
-            if seed not in self._seeds(scheme)
-        }
+        lacking: set[int] = set()
+        for scheme, scores in self.scores.items():
+            if self.best(scheme) is not None:
+                lacking |= _seeds(scores) - _seeds(self.complete(scheme))
+        return lacking
 
-    def _seeds(self, scheme: str) -> set[int]:
-        return {*self.complete(scheme).index.get_level_values("seed")}
 
-    def _between(self, scheme: str, other: str, at: int, other_at: int) -> Comparison:
-        here, there = list(self.groups.values())[at], list(self.groups.values())[other_at]
-        return between(here, scheme, other, there, measure=self.measure, test="none")
+def _seeds(scores: pd.DataFrame) -> set[int]:
+    return {*scores.index.get_level_values("seed")}
+
+
+def _usual(setting: str, groups: dict[Any, Setup]) -> int | None:
+    """The index of the usual recipe's value."""
+    first = next(iter(groups.values()))
+    known = shipped(f"recipe/{first.task}/{first.scale}")
+    value = recipe(first.task, first.scale).get(setting) if known else None
+    for at, (own, setup) in enumerate(groups.items()):
+        if not setup.variant and value in (None, own):
+            return at
+    return None
 
 
 def find(setups: list[Setup]) -> list[Sweep]:
@@ -140,7 +134,7 @@ def find(setups: list[Setup]) -> list[Sweep]:
 
 
 def _of_one_task(setups: list[Setup]) -> list[Sweep]:
-    usual = next((setup.settings for setup in setups if not setup.variant), None)
+    usual = next((setup.settings for setup in setups if not setup.variant), {})
     left = {setup for setup in setups if setup.variant}
     found = []
     for setting, held in sorted(_candidates(setups), key=lambda each: -len(each[1])):
@@ -151,25 +145,24 @@ def _of_one_task(setups: list[Setup]) -> list[Sweep]:
     return found
 
 
-def _shared(setting: str, held: dict[Any, Setup], usual: dict[str, Any] | None) -> str:
-    """The other settings of a sweep that are not those of the usual recipe."""
+def _shared(setting: str, held: dict[Any, Setup], usual: dict[str, Any]) -> str:
+    """The other settings of a sweep that are not those of the usual recipe, if there is one."""
     ours = next(iter(held.values())).settings
-    usual = usual or ours
-    unlike = [key for key in sorted(ours) if key != setting and usual.get(key) != ours[key]]
-    return one_line(", ".join(f"{key}={ours[key]}" for key in unlike), LONGEST)
+    unlike = {key: ours[key] for key in sorted(ours) if usual and usual.get(key) != ours[key]}
+    unlike.pop(setting, None)
+    return one_line(", ".join(f"{key}={value}" for key, value in unlike.items()), LONGEST)
 
 
 def _candidates(setups: list[Setup]) -> list[tuple[str, dict[Any, Setup]]]:
     """Every sweep of one setting among these setups of one task and scale."""
-    settings = pd.DataFrame([_as_json(setup.settings) for setup in setups])
-    varied = [key for key in settings if settings[key].nunique(dropna=False) > 1]
+    settings = pd.DataFrame([setup.settings for setup in setups]).map(show)
+    varied = [key for key in settings if settings[key].nunique() > 1]
     found = []
     for setting in sorted(varied, reverse=True):
         if setting == "eval.every":  # how often one looks changes no score
             continue
-        others = [key for key in varied if key != setting]
-        rest = [str(list(map(setup.settings.get, others))) for setup in setups]
-        for same in settings.groupby(rest, sort=False).groups.values():
+        rest = settings[varied].drop(columns=setting).to_numpy().tolist()
+        for same in settings.groupby(list(map(str, rest)), sort=False).groups.values():
             values = _by_value(setting, [setups[at] for at in same])
             fewest = 2 if all(map(is_number, values)) else FEWEST_WORDS
             if len(values) >= fewest:
@@ -177,18 +170,17 @@ def _candidates(setups: list[Setup]) -> list[tuple[str, dict[Any, Setup]]]:
     return found
 
 
-def _as_json(settings: dict[str, Any]) -> dict[str, str]:
-    return {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}
-
-
 def _by_value(setting: str, setups: list[Setup]) -> dict[Any, Setup]:
     """The setups by their values of a setting, in order; words come last."""
     values = {}
     for setup in setups:
         value = setup.settings.get(setting)
-        values[value if isinstance(value, Hashable) else show(value)] = setup
-    ordered = sorted(values, key=lambda v: (0, v, "") if is_number(v) else (1, 0, str(v)))
-    return {value: values[value] for value in ordered}
+        values[show(value) if isinstance(value, list) else value] = setup
+    return dict(sorted(values.items(), key=lambda each: _order(each[0])))
+
+
+def _order(value: Any) -> tuple:
+    return (False, value) if is_number(value) else (True, str(value))
 
 
 def is_number(value: Any) -> bool:

@@ -8,15 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.comparisons.stats import (
-    NOTHING,
-    Interval,
-    holm,
-    paired_t_p,
-    sign_flip_p,
-    sign_p,
-    t_interval,
-)
+from rope_lab.results.comparisons import stats
+from rope_lab.results.comparisons.stats import NOTHING, Interval
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.setups import Arm
@@ -24,10 +17,9 @@ from rope_lab.results.records.setups import Arm
 
 def samples(arm: Arm, measure: Measure) -> pd.DataFrame:
     """The values of an arm under a measure that are recorded: `value pair_as`, by seed."""
-    seeds = pd.Index([run.seed for run in arm.runs], dtype=object, name="seed")
-    values = pd.Series([measure.of(run) for run in arm.runs], index=seeds, dtype=float)
-    pair_as = pd.Series([run.pair_as for run in arm.runs], index=seeds, dtype=object)
-    return pd.DataFrame({"value": values, "pair_as": pair_as}).dropna(subset="value")
+    rows = [(run.seed, measure.of(run), run.pair_as) for run in arm.runs]
+    table = pd.DataFrame(rows, columns=["seed", "value", "pair_as"]).astype({"value": float})
+    return table.set_index("seed").dropna(subset="value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +55,9 @@ class Comparison:
     def pairs(self) -> pd.DataFrame:
         """The values of runs that may be paired, `ours theirs`, by seed."""
         ours, theirs = samples(self.ours, self.measure), samples(self.theirs, self.measure)
-        both = ours.merge(theirs, on=["seed", "pair_as"], suffixes=("", "_theirs")).sort_index()
-        return both.rename(columns={"value": "ours", "value_theirs": "theirs"})[["ours", "theirs"]]
+        both = ours.merge(theirs, on=["seed", "pair_as"], suffixes=("_ours", "_theirs"))
+        values = both[["value_ours", "value_theirs"]].set_axis(["ours", "theirs"], axis="columns")
+        return values.sort_index()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -160,12 +153,8 @@ class Result:
     def swapped(self) -> "Result":
         """The same result with ours and theirs exchanged."""
         asked = self.comparison
-        swapped = replace(
-            asked,
-            ours=asked.theirs,
-            theirs=asked.ours,
-            published=tuple(-gain for gain in asked.published),
-        )
+        gains = tuple(-gain for gain in asked.published)
+        swapped = replace(asked, ours=asked.theirs, theirs=asked.ours, published=gains)
         pairs = self.pairs.rename(columns={"ours": "theirs", "theirs": "ours"})
         return replace(self, comparison=swapped, pairs=pairs, difference=-self.difference)
 
@@ -175,13 +164,11 @@ def answer(family: Family) -> list[Result]:
     results = [_answer(comparison, family) for comparison in family.comparisons]
     if not family.corrected:
         return results
-    tests = sum(not math.isnan(result.p) for result in results)
+    p = [result.p for result in results]
+    tests = np.count_nonzero(~np.isnan(p))
     name = f"{tests} {family.several}" if tests > 1 else family.one
-    corrected = holm([result.p for result in results])
-    return [
-        replace(result, p_family=p, corrected_for=name)
-        for result, p in zip(results, corrected, strict=True)
-    ]
+    corrected = zip(results, stats.holm(p), strict=True)
+    return [replace(result, p_family=p, corrected_for=name) for result, p in corrected]
 
 
 def answered(comparison: Comparison) -> Result:
@@ -191,44 +178,25 @@ def answered(comparison: Comparison) -> Result:
 
 
 def _answer(comparison: Comparison, family: Family) -> Result:
-    if family.untested:
-        nothing = pd.DataFrame({"ours": [], "theirs": []})
-        return Result(comparison, family, nothing, NOTHING, math.nan)
     pairs = comparison.pairs()
+    if family.untested:
+        pairs = pairs[:0]
     difference = NOTHING
     if not comparison.measure.counts:
-        difference = t_interval((pairs.ours - pairs.theirs).to_numpy())
+        difference = stats.t_interval((pairs.ours - pairs.theirs).to_numpy())
     result = Result(comparison, family, pairs, difference, math.nan)
-    if len(pairs) <= comparison.untested or result.at_chance:
+    if family.untested or len(pairs) <= comparison.untested or result.at_chance:
         return result
     p = TESTS[comparison.test](pairs.ours.to_numpy(), pairs.theirs.to_numpy())
     return replace(result, p=p)
 
 
-def _t_or_sign_flip(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Of the t test or, if differences have no spread to go by, of the sign-flip test."""
-    p = paired_t_p(ours, theirs)
-    return sign_flip_p(ours - theirs) if math.isnan(p) else p
-
-
-def _sign_flip(ours: np.ndarray, theirs: np.ndarray) -> float:
-    return sign_flip_p(ours - theirs)
-
-
-def _sign(ours: np.ndarray, theirs: np.ndarray) -> float:
-    return sign_p(int((ours < theirs).sum()), int((ours > theirs).sum()))
-
-
-def _none(ours: np.ndarray, theirs: np.ndarray) -> float:
-    return math.nan
-
-
 Test = Callable[[np.ndarray, np.ndarray], float]
 TESTS: dict[str, Test] = {  # values of ours and theirs, seed by seed → p; McNemar's are 0 and 1
-    "t": paired_t_p,
-    "t_or_sign_flip": _t_or_sign_flip,
-    "sign_flip": _sign_flip,
-    "mcnemar": _sign,
-    "sign": _sign,
-    "none": _none,
+    "t": stats.paired_t_p,
+    "t_or_sign_flip": stats.t_or_sign_flip_p,
+    "sign_flip": lambda ours, theirs: stats.sign_flip_p(ours - theirs),
+    "mcnemar": stats.sign_p,
+    "sign": stats.sign_p,
+    "none": lambda ours, theirs: math.nan,
 }

@@ -8,9 +8,9 @@ schemes are compared seed by seed.
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
+import pandas as pd
 from scipy import optimize, stats
 
 LEVEL = 0.95
@@ -90,14 +90,14 @@ def sign_flip_p(
         below = np.searchsorted(second, np.sort(least - first), side="left").sum()
         at_least = len(second) * len(first) - below
         return float(min(1.0, (at_most + at_least) / 2**n))
-    random = {
-        "permutation_type": "samples",
-        "n_resamples": samples,
-        "batch": 2**12,
-        "random_state": 0,
-    }
     test = stats.permutation_test(
-        (differences,), lambda x, axis: abs(x.sum(axis)), alternative="greater", **random
+        (differences,),
+        lambda x, axis: abs(x.sum(axis)),
+        permutation_type="samples",
+        n_resamples=samples,
+        batch=2**12,
+        alternative="greater",
+        random_state=0,
     )
     return float(test.pvalue)
 
@@ -110,28 +110,36 @@ def _signed_sums(values: np.ndarray) -> np.ndarray:
     return sums
 
 
-def sign_p(first: int, second: int) -> float:
-    """The exact two-sided sign test of pairs in which one or the other is ahead; ties are left out.
+def t_or_sign_flip_p(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Of the t test or, if differences have no spread to go by, of the sign-flip test."""
+    p = paired_t_p(ours, theirs)
+    return sign_flip_p(ours - theirs) if np.isnan(p) else p
+
+
+def sign_p(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The exact two-sided sign test of which value of a pair is larger; ties are left out.
 
     Of seeds that reach something under one scheme alone, it is McNemar's test in its exact form.
     """
+    first, second = np.count_nonzero(ours > theirs), np.count_nonzero(theirs > ours)
     return float(stats.binomtest(first, first + second).pvalue) if first + second else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """p values adjusted for their number (Holm, 1979); nan stays nan and does not count."""
-    p = np.asarray(p_values, dtype=float)
-    order = np.argsort(p)[: np.count_nonzero(~np.isnan(p))]  # nan sort last
-    adjusted = np.full(len(p), np.nan)
-    adjusted[order] = np.maximum.accumulate(np.minimum(1, p[order] * np.arange(len(order), 0, -1)))
-    return adjusted.tolist()
+    p = pd.Series(p_values, dtype=float)
+    ordered = p.dropna().sort_values()
+    factors = np.arange(len(ordered), 0, -1)
+    return (ordered * factors).clip(upper=1).cummax().reindex(p.index).to_list()
 
 
-@cache  # of thousands of runs, many have as many
-def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a proportion: for one model's accuracy on n problems."""
-    low, high = stats.binomtest(successes, n).proportion_ci(LEVEL, method="wilson")
-    return float(low), float(high)
+def spread_limit(differences: Sequence[float], level: float) -> float:
+    """The upper limit of the standard deviation of paired differences that holds with the
+    probability `level` (χ²).
+    """
+    degrees = len(differences) - 1
+    spread = float(np.std(differences, ddof=1))
+    return spread * float(np.sqrt(degrees / stats.chi2.ppf(1 - level, degrees)))
 
 
 def without_worst(values: Sequence[float], higher_is_better: bool) -> float:
@@ -168,12 +176,7 @@ def detectable(pairs: int, spread: float, power: float) -> float:
     """The least true mean difference that this test over so many pairs finds with at least
     `power`.
     """
-    most = 1.0
-    while paired_power(pairs, most, 1.0) < power:
-        most *= 2
-    found = optimize.brentq(
-        lambda difference: paired_power(pairs, difference, 1.0) - power, 0, most
-    )
+    found = optimize.brentq(lambda difference: paired_power(pairs, difference, 1.0) - power, 0, FAR)
     return spread * float(found)
 
 
@@ -181,12 +184,7 @@ def spread_interval(differences: Sequence[float]) -> tuple[float, float, float]:
     """The standard deviation of paired differences and its 95% interval (χ²); nan from fewer than
     two.
     """
-    n = len(differences)
-    if n < 2:
+    if len(differences) < 2:
         return np.nan, np.nan, np.nan
-    spread = float(np.std(differences, ddof=1))
-    low, high = (
-        spread * np.sqrt((n - 1) / stats.chi2.ppf(quantile, n - 1))
-        for quantile in ((1 + LEVEL) / 2, (1 - LEVEL) / 2)
-    )
-    return spread, float(low), float(high)
+    low, high = (spread_limit(differences, level) for level in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return float(np.std(differences, ddof=1)), low, high

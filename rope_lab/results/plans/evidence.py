@@ -1,9 +1,6 @@
-"""Was a study planned? Its plan, the files of its schemes and its kept rows, at the commits of its
-runs.
-"""
+"""Was a study planned? Its digest in each run says so, or the plan at the commits of its runs."""
 
 import functools
-import hashlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -23,9 +20,9 @@ OTHER_CODE = "planned, but with other code"
 REPLACED = "planned, but runs were replaced"
 UNKNOWN = "not shown to be planned"
 MEANINGS = {  # the worst first
-    LATE: "the commit of a run does not hold the study",
-    EDITED: "the commit of a run holds the study in other words",
-    OTHER_CODE: "the code of a run is not that of its commit",
+    LATE: "a run was not made for the study, or its commit does not hold it",
+    EDITED: "a run was made for the study in other words, or its commit holds it so",
+    OTHER_CODE: "the code of a run is not that of its commit or of the plan",
     REPLACED: "other numbers were kept before",
     UNKNOWN: "git cannot show the plan or the code at the commit of a run",
 }
@@ -39,16 +36,21 @@ class Flaw(NamedTuple):
 
 
 def problems(path: Path, study: Study, found: Runs) -> list[Flaw]:
-    """The problems of a study in the plan at `path` whose runs are `found`, the worst first."""
+    """The problems of a study in the plan at `path` whose runs are `found`, the worst first.
+
+    If runs record a plan's digest, that is the evidence, in any repository or none; else the
+    commits of the plan are. The plan names the digest of each of the user's own files.
+    """
     every: list[Flaw] = []
-    for commit in sorted(_commits(found)):
+    recorded = any(run.plan for run in found.values())
+    for commit in [] if recorded else sorted(_commits(found)):
         every += _of_commit(path, study, commit)
     for (scheme, seed), run in found.items():
-        every += _of_files(path, study, run)
-        every += [
-            Flaw(REPLACED, f"{study.name}: {scheme} seed {seed}: {numbers}")
-            for numbers in run.replaced
-        ]
+        name = f"{study.name}: {scheme} seed {seed}"
+        if recorded:
+            every += _of_digest(study, name, run)
+        every += _of_files(study, run)
+        every += [Flaw(REPLACED, f"{name}: {numbers}") for numbers in run.replaced]
     order = list(MEANINGS)
     return sorted(dict.fromkeys(every), key=lambda problem: order.index(problem.word))
 
@@ -75,39 +77,38 @@ def _commits(found: Runs) -> set[str]:
 def _of_commit(path: Path, study: Study, commit: str) -> Iterator[Flaw]:
     """The plan at a commit of runs. A commit of changed code ends in + or ?."""
     held = _studies_at(path, commit.rstrip("+?"))
+    at = f"{study.name}: commit {commit} of its runs"
     if held is None:
         yield Flaw(UNKNOWN, f"{study.name}: git cannot show the plan at commit {commit}")
     elif study.name not in held:
-        yield Flaw(
-            LATE, f"{study.name}: commit {commit} of its runs does not hold the study at all"
-        )
+        yield Flaw(LATE, f"{at} does not hold the study at all")
     elif study != held[study.name]:
-        yield Flaw(
-            EDITED,
-            f"{study.name}: commit {commit} of its runs does not hold the study as it stands now",
-        )
+        yield Flaw(EDITED, f"{at} does not hold the study as it stands now")
     elif commit.endswith(("+", "?")):
-        yield Flaw(
-            OTHER_CODE,
-            f"{study.name}: the code of its runs was changed after commit {commit[:-1]}, or may be",
-        )
+        changed = f"the code of its runs was changed after commit {commit[:-1]}, or may be"
+        yield Flaw(OTHER_CODE, f"{study.name}: {changed}")
 
 
-def _of_files(path: Path, study: Study, run: Run) -> Iterator[Flaw]:
-    """The user's own files that a run used, at its commit."""
+def _of_digest(study: Study, name: str, run: Run) -> Iterator[Flaw]:
+    """The plan that a run was made for, and the code of rope_lab."""
+    if not run.plan:
+        yield Flaw(LATE, f"{name} was not run for a plan")
+    elif run.plan != study.digest:
+        yield Flaw(EDITED, f"{name} was run for the plan as it was before a change")
+    if run.commit.endswith("+"):
+        yield Flaw(OTHER_CODE, f"{study.name}: rope_lab was changed after commit {run.commit[:-1]}")
+
+
+def _of_files(study: Study, run: Run) -> Iterator[Flaw]:
+    """The user's own files that a run used, beside those of the plan."""
     if run.plugin and not run.files:
         name = run.position if "position" in run.plugin else run.task
         yield Flaw(UNKNOWN, f"{study.name}: the files of {name} are in no record of its runs")
-    commit = run.commit.partition(MIXED)[0].rstrip("+?")
     for line in run.files:
-        name, _, recorded = line.rpartition(" ")
-        if not name.endswith(".py"):  # the version of an installed package
-            continue
-        digests = _digests_at(path, commit, name)
-        how = "differs from" if digests else "is not in"
-        if not any(digest.startswith(recorded) for digest in digests):
-            hint = "commit it in the clone that runs it, with the plan"
-            yield Flaw(OTHER_CODE, f"{study.name}: {name} {how} commit {commit}; {hint}")
+        file, _, recorded = line.rpartition(" ")
+        if file.endswith(".py") and study.code.get(file) != recorded:
+            unlike = f"{file} of its runs, {recorded}, is not what the plan names under code"
+            yield Flaw(OTHER_CODE, f"{study.name}: {unlike}")
 
 
 @functools.cache
@@ -124,16 +125,6 @@ def _studies_at(path: Path, commit: str) -> dict[str, Study] | None:
         return from_yaml(Plan, text.decode("utf-8", "replace"), path.name).studies
     except ConfigError:
         return None
-
-
-@functools.cache
-def _digests_at(path: Path, commit: str, name: str) -> list[str]:
-    """The SHA-256 of each file of a commit whose path ends in `name`."""
-    listed = _git(path, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit) or b""
-    files = listed.decode("utf-8", "replace").split("\0")
-    alike = [file for file in files if f"/{file}".endswith(f"/{name}")]
-    contents = [_git(path, "show", f"{commit}:{file}") for file in alike]
-    return [hashlib.sha256(content or b"").hexdigest() for content in contents]
 
 
 def _names(text: bytes) -> list[str]:

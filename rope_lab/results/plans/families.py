@@ -1,9 +1,10 @@
 """The families of planned tests, and their results from kept runs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rope_lab.results.comparisons.results import Comparison, Family, Result, answer
+from rope_lab.results.comparisons.results import Comparison, Family, Result, answer, samples
 from rope_lab.results.plans import evidence
 from rope_lab.results.plans.evidence import Flaw
 from rope_lab.results.plans.find import Runs, find, untested
@@ -48,14 +49,16 @@ def of_study(
     """
     found = find(study, runs)
     problems = evidence.problems(plan, study, found) if plan else []
+    asked = {test.name: _comparison(study, test, found, published) for test in study.comparisons}
+    reason = untested(study, found) or _unrecorded(asked.values())
     results = []
     for tests, corrected in ((study.primary, True), (study.secondary, False)):
         family = PlannedFamily(
-            comparisons=[_comparison(study, test, found, published) for test in tests],
+            comparisons=[asked[test.name] for test in tests],
             several="planned tests",
             one="one planned test",
             corrected=corrected,
-            untested=untested(study, found),
+            untested=reason,
             study=study,
             tests=tests,
             found=found,
@@ -63,6 +66,18 @@ def of_study(
         )
         results += answer(family)
     return results
+
+
+def _unrecorded(asked: Iterable[Comparison]) -> str:
+    """Metrics or curves that comparisons use and a run has no record of."""
+    lacking = {
+        f"{each.measure.metric} of {arm.scheme}"
+        for each in asked
+        for arm in (each.ours, each.theirs)
+        if len(samples(arm, each.measure)) < len(arm.runs)
+    }
+    names = ", ".join(sorted(lacking))
+    return f"Not recorded, so nothing can be tested: {names}." if names else ""
 
 
 def beside(rows: Path, published: Published) -> list[Result]:
@@ -79,15 +94,13 @@ def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str
     """The results of each study of a plan, none without such a file, and problems with kept runs.
     Raises ConfigError, OSError.
     """
-    studies = load(plan).studies.values() if plan.exists() else []
-    kept: dict[str, list[Run]] = {}
-    problems = []
-    for folder in dict.fromkeys(study.rows for study in studies):
-        kept[folder], wrong = [], []
-        if (plan.parent / folder).is_dir():
-            kept[folder], wrong = read_kept(plan.parent / folder)
-        problems += wrong
-    return [of_study(study, kept[study.rows], published, plan) for study in studies], problems
+    studies = list(load(plan).studies.values()) if plan.exists() else []
+    kept: dict[str, tuple[list[Run], list[str]]] = {}
+    for rows in dict.fromkeys(study.rows for study in studies):
+        folder = plan.parent / rows
+        kept[rows] = read_kept(folder) if folder.is_dir() else ([], [])
+    problems = [line for _, wrong in kept.values() for line in wrong]
+    return [of_study(study, kept[study.rows][0], published, plan) for study in studies], problems
 
 
 def _comparison(study: Study, test: PlannedTest, found: Runs, published: Published) -> Comparison:

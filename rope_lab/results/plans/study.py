@@ -1,6 +1,6 @@
 """Planned studies: plan.yaml, checked."""
 
-import json
+import functools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +9,17 @@ from typing import Annotated, Any, Literal
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, StrictInt, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from rope_lab.files import digest
 from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, MEASURES, At, Measure, declared
 from rope_lab.results.records.run import Name, reason
 from rope_lab.shipped import recipe
-from rope_lab.text import ConfigError, first_line, nearest, short_path, show
+from rope_lab.text import ConfigError, first_line, flat, nearest, short_path, show
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
@@ -37,7 +38,7 @@ def seeds(given: Any) -> Any:
     if isinstance(given, list):
         return given
     first, _, last = str(given).partition("-")
-    if not (first.isdigit() and (last or first).isdigit() and int(first) <= int(last or first)):
+    if not f"{first}{last}".isdigit():
         raise ValueError("must be seeds, 8-31 for example")
     return list(range(int(first), int(last or first) + 1))
 
@@ -79,15 +80,11 @@ class PlannedTest:
         if self.at not in ("last", "mean") and self.reaches is None:
             needs = "needs reaches, the value that counts as reached"
             raise ValueError(f"test={self.test}, value={self.value}: {needs}")
-        if self.at in ("first step", "reached") and self.margin is not None:
-            raise ValueError(f"test={self.test} takes no margin, which is one of values")
-        if declared(self.metric) is None and self.metric.partition("/")[0] not in OF_LENGTHS:
+        if self.higher_is_better is None:
             hint = nearest(self.metric, MEASURES, "")
             raise ValueError(f"metric={self.metric}: no run records it; {hint}")
-        if self.of_curves and self.metric.partition("/")[0] in OF_LENGTHS:
-            raise ValueError(
-                f"metric={self.metric}: is measured at the end alone: compare its last value"
-            )
+        if self.at not in ("last", "reached") and declared(self.metric) is None:
+            raise ValueError(f"metric={self.metric}: has no curve; compare its last value")
 
     @property
     def at(self) -> At:
@@ -97,23 +94,26 @@ class PlannedTest:
         return "log steps" if self.value == "log_steps" else self.value
 
     @property
-    def of_curves(self) -> bool:
-        """Whether evaluations during training count."""
-        return self.at in ("mean", "log steps", "first step")
+    def higher_is_better(self) -> bool | None:
+        """Of its metric; None if no run records that."""
+        measure = declared(self.metric)
+        if measure:
+            return measure.higher_is_better
+        return OF_LENGTHS.get(self.metric.partition("/")[0])
 
 
 @dataclass(frozen=True, config=STRICT)
 class Study:
     """One question: its runs, and the comparisons that answer it.
 
-    hypothesis, reason: what is expected, and why
+    hypothesis, reason: of the plan
     rows:     the folder, beside the plan, of its kept runs
-    settings: of all runs, besides task and scale, as overrides of the training command; those that
-              a run records
-    seeds:    scheme → its seeds; settings may follow the scheme, as in tables: `rope
-              position.base=100`
+    settings: of all runs, besides task and scale, as overrides; those that a run records
+    seeds:    scheme → its seeds; settings may follow the scheme: `rope position.base=100`
     higher_is_better: of every metric that it compares
     diverged: the value of a diverged run, in the metric's own unit
+    code:     name and digest of each file of one's own schemes or task that its runs must use
+    difference: the least one of interest, which decided the number of seeds
     primary:  one family, corrected by Holm; these decide
     secondary: described and not corrected; these decide nothing
     """
@@ -123,55 +123,55 @@ class Study:
     rows: str
     task: str
     scale: str
-    settings: dict[str, Any]
+    settings: Annotated[dict[str, Any], BeforeValidator(flat)]
     seeds: dict[str, Seeds]
     higher_is_better: bool
     diverged: Number
     reason: str = ""
+    code: dict[str, str] = Field(default_factory=dict)
+    difference: Positive | None = None
     primary: list[PlannedTest] = Field(default_factory=list)
     secondary: list[PlannedTest] = Field(default_factory=list)
 
     def __post_init__(self):
-        for scheme in self.seeds:
-            _check_name(scheme)
-        for key, value in self.settings.items():
-            _check_setting(key, value)
+        for key in self.settings:
+            if key.partition(".")[0] not in RECORDED or key == "task.path":
+                remedy = "is not one that plans fix; give it on the command line"
+                raise ValueError(f"settings: {key} {remedy}")
         if not self.comparisons:
             raise ValueError("has neither primary nor secondary comparisons")
-        if any(test.margin is not None for test in self.primary):
-            described = "a margin is described under secondary"
-            raise ValueError(f"primary: takes no margin, since its test decides; {described}")
         for test in self.comparisons:
             self._check(test)
 
     def _check(self, test: PlannedTest) -> None:
         """Raises ValueError if its schemes or its metric are not the study's."""
-        ours, theirs = test.schemes
-        if ours == theirs or not {*self.seeds.get(ours, [])} & {*self.seeds.get(theirs, [])}:
+        ours, theirs = (set(self.seeds.get(scheme, [])) for scheme in test.schemes)
+        if len({*test.schemes}) < 2 or not ours & theirs:
             schemes = f"two of {', '.join(self.seeds)} with a seed in common"
             raise ValueError(f"{test.name}: schemes: must be {schemes}")
-        measure = declared(test.metric)
-        higher = measure.higher_is_better if measure else None
-        higher = OF_LENGTHS.get(test.metric.partition("/")[0], higher)
-        if higher not in (None, self.higher_is_better):
-            better = "higher" if higher else "lower"
+        if test.higher_is_better != self.higher_is_better:
             given = f"higher_is_better is {self.higher_is_better}"
-            raise ValueError(f"{test.name}: a {better} {test.metric} is better, but {given}")
+            raise ValueError(f"{test.name}: of {test.metric} the opposite is better, but {given}")
+
+    def planned(self, scheme: str) -> dict[str, Any]:
+        """Its settings for one of its schemes, those of the scheme's name among them."""
+        return self.settings | own_settings(scheme)
 
     @property
     def comparisons(self) -> list[PlannedTest]:
         return self.primary + self.secondary
 
     @property
+    def digest(self) -> str:
+        """Of all that it fixes; a run made for it records this digest."""
+        fixed = TypeAdapter(Study).dump_json(self, exclude_defaults=True)
+        return digest(fixed)
+
+    @property
     def cells(self) -> list[tuple[str, int]]:
         """Scheme and seed of every run, seed by seed."""
-        every = sorted({seed for seeds in self.seeds.values() for seed in seeds})
-        return [
-            (scheme, seed)
-            for seed in every
-            for scheme, seeds in self.seeds.items()
-            if seed in seeds
-        ]
+        every = [(scheme, seed) for scheme, seeds in self.seeds.items() for seed in seeds]
+        return sorted(every, key=lambda cell: cell[1])
 
     @property
     def unusual(self) -> str:
@@ -179,15 +179,12 @@ class Study:
         train.optimizer=muon`.
         """
         usual = recipe(self.task, self.scale)
-        given = {
-            key: value
-            for key, value in self.settings.items()
-            if key.startswith(("train.", "model."))
-        }
-        unlike = {
-            key: value for key, value in given.items() if usual.get(key) not in (value, "auto")
-        }
-        return ", ".join(f"{key}={show(value)}" for key, value in sorted(unlike.items()))
+        unlike = [
+            f"{key}={show(value)}"
+            for key, value in sorted(self.settings.items())
+            if key.startswith(("train.", "model.")) and usual.get(key) not in (value, "auto")
+        ]
+        return ", ".join(unlike)
 
     def measure(self, test: PlannedTest, report: TaskReport) -> Measure:
         """The number of a run that a test compares, shown as in the report of its task if it is
@@ -209,23 +206,6 @@ class Study:
         return replace(shown, unit=test.unit or test.metric, **fixed)
 
 
-def _check_name(scheme: str) -> None:
-    """Raises ValueError unless it is a scheme, or one with settings."""
-    name, *settings = scheme.split() or [""]
-    if not name or not all(setting.partition("=")[1] for setting in settings):
-        must = "must be a scheme, or one with settings: rope position.base=100"
-        raise ValueError(f"seeds: {scheme!r} {must}")
-
-
-def _check_setting(key: str, value: Any) -> None:
-    """Raises ValueError for a setting that a run does not record, or for several under one name."""
-    if key.partition(".")[0] not in RECORDED or key == "task.path":
-        raise ValueError(f"settings: {key} is not one that plans fix; give it on the command line")
-    if isinstance(value, dict):
-        whole = "write the whole name of each, such as train.lr"
-        raise ValueError(f"settings: {key} holds others: {whole}")
-
-
 def _named(studies: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: {"name": name} | study for name, study in studies.items()}
 
@@ -239,34 +219,29 @@ class Plan:
     studies: Annotated[dict[str, Study], BeforeValidator(_named)]
     corrections: dict[str, str] = Field(default_factory=dict)
 
-    def __post_init__(self):
-        if unknown := self.corrections.keys() - self.studies.keys():
-            raise ValueError(f"corrections: {min(unknown)} is not the name of a study")
-
 
 def load(path: Path = PLAN) -> Plan:
     """Raises ConfigError, and OSError if the file cannot be read."""
     return from_yaml(Plan, path.read_text("utf-8", "replace"), short_path(path))
 
 
+@functools.cache
 def from_yaml(cls: Any, text: str, name: str) -> Any:
     """The object of a pydantic dataclass that a yaml file describes. Raises ConfigError."""
+    if reference := re.search(r"\$\{[^}]*\}?", text):
+        remedy = "write the value itself, which cannot change after a commit"
+        raise ConfigError(f"{name}: {reference[0]}: {remedy}")
     try:
         for token in yaml.scan(text):
             if isinstance(token, yaml.ScalarToken) and token.plain and ODD.fullmatch(token.value):
                 place = f"{name}:{token.start_mark.line + 1}"
                 raise ConfigError(f"{place}: {token.value}: write a number without leading 0 or :")
-        content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
-        if reference := re.search(r"\$\{[^}]*\}?", json.dumps(content)):
-            remedy = "write the value itself, which cannot change after a commit"
-            raise ConfigError(f"{name}: {reference[0]}: {remedy}")
-        return cls(**content)
+        return cls(**OmegaConf.to_container(OmegaConf.create(text)))
     except ValidationError as error:
-        raise ConfigError(f"{name}: {reason(error, depth=None)}") from None
+        raise ConfigError(f"{name}: {reason(error)}") from None
     except (OmegaConfBaseException, yaml.YAMLError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{name}: cannot be read ({type(error).__name__}: {first_line(error)})"
-        ) from None
+        said = f"{type(error).__name__}: {first_line(error)}"
+        raise ConfigError(f"{name}: cannot be read ({said})") from None
 
 
 def of_rows(folder: Path) -> list[Study]:
@@ -291,3 +266,8 @@ def run_name(position: str) -> str:
     """
     file, _, cls = position.partition(".py:")
     return "-".join(filter(None, [Path(file).stem, cls]))
+
+
+def own_settings(scheme: str) -> dict[str, Any]:
+    """The settings in the name of a plan's scheme: `rope position.base=100`."""
+    return flat(OmegaConf.to_container(OmegaConf.from_dotlist(scheme.split()[1:])))

@@ -2,19 +2,15 @@
 are made of.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED, general
 from rope_lab.places import IN_CHECKOUT, RESULTS
-from rope_lab.results.records.folders import read_or_warn
-from rope_lab.results.records.kept import KEPT
-from rope_lab.results.records.run import COLUMNS, Run
+from rope_lab.results.records.folders import folders_of_runs, read_or_warn, with_those_below
+from rope_lab.results.records.run import COLUMNS, Run, Settings
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, show
 
@@ -27,43 +23,54 @@ def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
     settings: by name (`train.lr`, `position.base`); each becomes a column more, None if a run has
               no such setting
 
-    The columns are in docs/questions.md.
+    The columns are in docs/questions.md. Raises ConfigError without runs.
     """
-    return tidy(read_or_warn(Path(folder)), settings)
+    return tidy(read_or_warn(folders_of_runs([Path(folder)])), settings)
 
 
 def load_kept(settings: Iterable[str] = ()) -> pd.DataFrame:
-    """The runs that are kept in this repository, of all folders below results/, each once; as
-    `load`.
+    """The runs that are kept in this repository, of all folders in results/, each once; as `load`.
 
     Raises ConfigError if the package was installed from a wheel, which holds none.
     """
     if not IN_CHECKOUT:
         remedy = 'clone the repository, or rope_lab.results.load("FOLDER") reads runs of yours'
         raise ConfigError(f"load_kept: an installed rope_lab holds no kept runs; {remedy}")
-    folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
-    runs = {run.run_id: run for folder in folders for run in read_or_warn(folder)}
-    return tidy(list(runs.values()), settings)
+    return tidy(read_or_warn(with_those_below(RESULTS)), settings)
 
 
 def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
     """The frame of `load`."""
-    table = runs_frame(runs).drop(columns=["run", "pair_as"])
+    table = runs_frame(runs)
     for name in settings:
         table[name] = [run.all_settings.get(name) for run in runs]
-    metrics = []
-    for row, run in enumerate(runs):
-        metrics += [(row, name, float(value)) for name, value in sorted(run.metrics.items())]
-    found = pd.DataFrame(metrics, columns=["row", "metric", "value"]).set_index("row")
-    return table.join(found, how="inner").reset_index(drop=True)
+    table["metric"] = [sorted(run.metrics) for run in runs]
+    table = table.explode("metric").dropna(subset="metric", ignore_index=True)
+    table["value"] = [float(row.run.metrics[row.metric]) for row in table.itertuples()]
+    return table.drop(columns=["run", "pair_as"])
 
 
 def runs_frame(runs: list[Run]) -> pd.DataFrame:
-    """A row a run: `COLUMNS`, `scheme` (see `scheme_names`), `run`, and its `pair_as`."""
-    table = pd.DataFrame(map(attrgetter(*COLUMNS), runs), columns=list(COLUMNS))
+    """A row a run: `COLUMNS`, `scheme`, `run`, and its `pair_as`.
+
+    scheme: its name and the settings that differ from conf/position/<name>.yaml or, without such a
+            file, from most runs of that name. If runs of one recipe and scheme began from runs of
+            several schemes, `from` and the parent's are added.
+    """
+    table = pd.DataFrame([vars(run) for run in runs], columns=[*COLUMNS, "parent"])
+    table["run"] = runs
+    table["scheme"] = table.position
     table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
-    pair_as = [run.pair_as for run in runs]
-    return table.assign(scheme=scheme_names(runs), pair_as=pair_as, run=runs)
+    for name, alike in table.groupby("position").run:
+        schemes = [run.scheme for run in alike]
+        usual = shipped(f"position/{name}") or max(schemes, key=schemes.count)
+        table.loc[alike.index, "scheme"] = [_scheme(name, own, usual) for own in schemes]
+    table["pair_as"] = [run.pair_as for run in runs]
+    parent = table.pop("parent")
+    parents = parent.groupby([table.recipe_id, table.scheme]).transform("nunique")
+    named = (parents > 1) & (parent != "")
+    table.loc[named, "scheme"] += " from " + parent
+    return table
 
 
 def curve(run: Run, metric: str) -> pd.Series:
@@ -72,35 +79,11 @@ def curve(run: Run, metric: str) -> pd.Series:
     return pd.Series(values, index=steps, dtype=float)
 
 
-def scheme_names(runs: list[Run]) -> list[str]:
-    """The scheme of each run: its name, and the settings that differ from
-    conf/position/<name>.yaml.
-
-    Without such a file, those that differ from most runs of that name, `code` among them. If runs
-    of one name began from runs of several schemes, their names end in `from` and the parent's.
-    """
-    variants = defaultdict(list)
-    for run in runs:
-        variants[run.position].append(run.scheme)
-    usual = {
-        name: shipped(f"position/{name}") or max(every, key=every.count)
-        for name, every in variants.items()
-    }
-    names = [_scheme_name(run, usual[run.position]) for run in runs]
-    parents = defaultdict(set)
-    for run, name in zip(runs, names, strict=True):
-        parents[run.recipe_id, name].add(run.parent)
-    for at, (run, name) in enumerate(zip(runs, list(names), strict=True)):
-        if run.parent and len(parents[run.recipe_id, name]) > 1:
-            names[at] = f"{name} from {run.parent}"
-    return names
-
-
-def _scheme_name(run: Run, usual: dict[str, Any]) -> str:
-    """The run's scheme, and its settings that differ from the usual ones."""
-    own, unlike = run.scheme, []
+def _scheme(name: str, own: Settings, usual: Settings) -> str:
+    """The name of a scheme, and its settings that differ from the usual ones."""
+    unlike = []
     for key in sorted({*own, *usual}):
         before = BACKFILLED.get(general(f"position.{key}"))
         if own.get(key, before) != usual.get(key, before):
             unlike.append(f"{key}={show(own[key])}" if key in own else f"without {key}")
-    return f"{run.position} ({', '.join(unlike)})" if unlike else run.position
+    return f"{name} ({', '.join(unlike)})" if unlike else name

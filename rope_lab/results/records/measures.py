@@ -58,11 +58,7 @@ class Measure:
     @property
     def sign(self) -> int:
         """The sign that turns a difference into a gain."""
-        if self.at in ("first step", "log steps"):
-            return -1
-        if self.at in ("reached", "ever reached"):
-            return 1
-        return 1 if self.higher_is_better else -1
+        return SIGNS.get(self.at, 1 if self.higher_is_better else -1)
 
     def of(self, run: Run) -> float:
         """The number of a run; nan if it is not recorded, infinite if `reaches` is not reached."""
@@ -70,15 +66,12 @@ class Measure:
         if not run.ended or (diverged and self.diverged is None):
             return math.nan
         if self.at in ("first step", "log steps", "ever reached"):
-            return self._of_steps(run)
+            return self._of_step(math.inf if diverged else self._first_step(run), run)
         value = self.diverged if diverged else self._value(run)
-        if self.at == "reached":
-            return float(self._reaches(value))
-        return value * self.times
+        return float(self._reaches(value)) if self.at == "reached" else value * self.times
 
-    def _of_steps(self, run: Run) -> float:
-        first = self._first_step(run)
-        if math.isnan(first) or self.at == "first step":
+    def _of_step(self, first: float, run: Run) -> float:
+        if self.at == "first step" or math.isnan(first):
             return first
         if self.at == "ever reached":
             return float(first < math.inf)
@@ -86,20 +79,15 @@ class Measure:
         return math.log(max(min(first, never), 1))
 
     def _first_step(self, run: Run) -> float:
-        if run.status == "diverged":
-            return math.inf
-        if self.metric not in run.curves:
-            return math.nan
-        for step, value in zip(*run.curves[self.metric], strict=True):
-            if self._reaches(value):
-                return float(step)
-        return math.inf
+        steps, values = run.curves.get(self.metric, ([], []))
+        reached = [step for step, value in zip(steps, values, strict=True) if self._reaches(value)]
+        return float(min(reached, default=math.inf if steps else math.nan))
 
     def _value(self, run: Run) -> float:
         if self.at == "mean":
             steps, values = run.curves.get(self.metric, ([], []))
-            after_first = [value for step, value in zip(steps, values, strict=True) if step > 0]
-            return float(np.mean(after_first)) if after_first else math.nan
+            later = [value for step, value in zip(steps, values, strict=True) if step > 0]
+            return float(np.mean(later)) if later else math.nan
         value = run.final(self.metric)
         return math.nan if value is None else value
 
@@ -107,24 +95,21 @@ class Measure:
         return value >= self.reaches if self.higher_is_better else value <= self.reaches
 
 
+SIGNS = {"first step": -1, "log steps": -1, "reached": 1, "ever reached": 1}  # else of the metric
 ACCURACY = Measure(
     "eval/accuracy", "share of problems correct", higher_is_better=True, share=True, digits=3
 )
-MEASURES = {  # a task without a report is compared by the first that its runs recorded
-    measure.metric: measure
-    for measure in (
-        ACCURACY,
-        Measure("eval/bits_per_byte", "bits per byte", higher_is_better=False),
-        Measure("eval/loss", "nats per token", higher_is_better=False),
-        Measure("train/loss", "nats per token", higher_is_better=False),
-        Measure("train/grad_norm", "norm of the gradient", higher_is_better=False),
-        Measure("eval/score", "correct out of the first 128", higher_is_better=True, digits=2),
-    )
-}
-
-
-def declared(metric: str) -> Measure | None:
-    """The measure of a metric after the last step; None if it is only recorded, as `train/lr`."""
-    if metric.startswith("eval/") and metric.endswith("_accuracy"):
-        return replace(ACCURACY, metric=metric, unit="share right")
-    return MEASURES.get(metric)
+# Every metric that is shown, after the last step: a task without a report is compared by the first
+# that its runs recorded. Others, as train/lr, are only recorded.
+DECLARED = (
+    ACCURACY,
+    Measure("eval/bits_per_byte", "bits per byte", higher_is_better=False),
+    Measure("eval/loss", "nats per token", higher_is_better=False),
+    Measure("train/loss", "nats per token", higher_is_better=False),
+    Measure("train/grad_norm", "norm of the gradient", higher_is_better=False),
+    Measure("eval/score", "correct out of the first 128", higher_is_better=True, digits=2),
+    replace(ACCURACY, metric="eval/sum_accuracy", unit="share right"),
+    replace(ACCURACY, metric="eval/token_accuracy", unit="share right"),
+)
+MEASURES = {measure.metric: measure for measure in DECLARED}
+declared = MEASURES.get

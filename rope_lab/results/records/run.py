@@ -1,8 +1,9 @@
 """The record of one run, to keep, compare and plot: the only place where records are checked."""
 
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import ConfigDict, NonNegativeInt, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rope_lab.identity import BACKFILLED, NAME
@@ -12,21 +13,16 @@ from rope_lab.text import flat, nested, plain
 VERSION = 1  # of a kept line's format
 MIXED = " → "  # joins different values of a resumed run's parts
 # Raised when a record is damaged.
-DAMAGE = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-)
+DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
-Key = Annotated[str, StringConstraints(pattern=r"^-?\d+$")]
-Whole = Annotated[int, Field(ge=0)]
 Number = int | float
+Curve = tuple[list[int], list[Number]]  # steps and values
+Settings = dict[str, Any]  # flat: `train.lr`
+Record = dict[str, Any]  # nested, as in JSON
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False))
 class Run:
     """One run: its identity, origin, final metrics and curves. Raises pydantic's ValidationError, a
     ValueError.
@@ -43,6 +39,7 @@ class Run:
     parent:   the scheme of the run that it began from, if that is not its own: its name and id
     data:     the name of the file or folder that the text is from; empty if the task writes its own
     files:    of the digests in `plugin`: name and digest of each file, or a package's version
+    plan:     the digest of the plan that it was run for; empty without one
     start:    when its last part began; empty in kept rows
     replaced: of kept rows that this one replaced, the numbers that differ and the commit
     """
@@ -51,30 +48,31 @@ class Run:
     scale: Name
     recipe_id: Name
     position: Name
-    seed: Whole
+    seed: NonNegativeInt
     run_id: Name
     status: Literal["running", "finished", "interrupted", "diverged", "failed"]
-    steps: Whole
-    sequences: Whole
-    tokens: Whole
+    steps: NonNegativeInt
+    sequences: NonNegativeInt
+    tokens: NonNegativeInt
     seconds: Number
-    parameters: Whole
-    numerics: Whole | str
+    parameters: NonNegativeInt
+    numerics: int | str
     plugin: dict[str, str]
     commit: str
     torch: str
     hardware: str
-    threads: Whole | str
+    threads: int | str
     metrics: dict[str, Number]
-    settings: dict[str, Any]
-    curves: dict[str, tuple[list[Whole], list[Number]]]
-    slices: dict[str, dict[Key, tuple[int, Number]]]
-    floor: dict[str, Any]
+    settings: Settings
+    curves: dict[str, Curve]
+    slices: dict[str, dict[str, tuple[int, Number]]]
+    floor: Record
     data: str = ""
     parent: str = ""
-    files: list[str] = Field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    plan: str = ""
     start: str = ""
-    replaced: list[str] = Field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"{self.task} {self.scale} {self.position} seed {self.seed}"
@@ -89,7 +87,7 @@ class Run:
         """Equal for runs that may be paired: the numerics, and the digest of a task of the user's
         own.
         """
-        return "+".join(filter(None, [str(self.numerics), self.plugin.get("task")]))
+        return f"{self.numerics} {self.plugin.get('task', '')}"
 
     @property
     def pair_as(self) -> str:
@@ -97,21 +95,18 @@ class Run:
         return self.run_id if self.mixed else self.numbers
 
     @property
-    def all_settings(self) -> dict[str, Any]:
+    def all_settings(self) -> Settings:
         """`settings`, and of settings added since, the values that hold for earlier runs."""
         return BACKFILLED | self.settings
 
     @property
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Settings:
         """Every setting besides those of the scheme."""
-        return {
-            key: value
-            for key, value in self.all_settings.items()
-            if not key.startswith("position.")
-        }
+        every = self.all_settings.items()
+        return {key: value for key, value in every if not key.startswith("position.")}
 
     @property
-    def scheme(self) -> dict[str, Any]:
+    def scheme(self) -> Settings:
         """Every setting of the scheme, without `position.`; also the digest of a user's own
         files.
         """
@@ -120,9 +115,9 @@ class Run:
             for key, value in self.all_settings.items()
             if key.startswith("position.")
         }
-        return own | (
-            {"code of its file": self.plugin["position"]} if "position" in self.plugin else {}
-        )
+        if "position" in self.plugin:
+            own["code of its file"] = self.plugin["position"]
+        return own
 
     def final(self, metric: str) -> Number | None:
         """The last value of a metric or, of a slice such as `length/24`, the mean over its
@@ -137,75 +132,70 @@ class Run:
         """Differences between the parts of a resumed run that change its numbers: `numerics 2 →
         3`.
         """
-        values = {
-            name: getattr(self, name) for name in ("numerics", "torch", "hardware", "threads")
-        }
-        values |= {f"code of the {group}": each for group, each in self.plugin.items()}
+        values = {f"code of the {group}": code for group, code in self.plugin.items()}
+        values |= {name: vars(self)[name] for name in ("numerics", "torch", "hardware", "threads")}
         return [f"{name} {value}" for name, value in values.items() if MIXED in str(value)]
 
 
 NAMES = ("task", "scale", "recipe_id", "position", "seed", "run_id", "status")
 PROGRESS = ("steps", "sequences", "tokens", "seconds")
 ORIGIN = ("numerics", "plugin", "commit", "torch", "hardware", "threads")
-OPTIONAL = ("data", "parent", "files", "replaced")  # not written if empty
+OPTIONAL = ("data", "parent", "files", "plan", "replaced")  # not written if empty
 COLUMNS = (*NAMES, *PROGRESS, "parameters", *ORIGIN)  # of a frame, besides metric and value
 
 
-def from_record(record: dict[str, Any]) -> Run:
+def from_record(record: Record) -> Run:
     """The run of a record, whose `config`, `progress` and `provenance` are nested. Raises one of
     `DAMAGE`.
     """
-    named = {name: record[name] for name in (*NAMES, "parameters", "metrics", "slices", "floor")}
-    progress = {name: record["progress"][name] for name in PROGRESS}
-    origin = {name: record["provenance"][name] for name in ORIGIN}
-    parts = {"settings": with_class_names(flat(record["config"])), "curves": record["curve"]}
-    parts |= {name: record[name] for name in (*OPTIONAL, "start") if name in record}
-    return Run(**named, **progress, **origin, **parts)
+    settings = with_class_names(flat(record["config"]))
+    own = {"settings": settings, "curves": record["curve"]}
+    return Run(**record | record["progress"] | record["provenance"] | own)
 
 
-def to_record(run: Run) -> dict[str, Any]:
+def to_record(run: Run) -> Record:
     """The record of a run, which `from_record` reads."""
+    values = vars(run)
+
+    def part(*names: str) -> Record:
+        return {name: values[name] for name in names}
+
     record = {
-        **{name: getattr(run, name) for name in NAMES},
+        **part(*NAMES),
         "config": nested(run.settings),
         "parameters": run.parameters,
-        "progress": {name: getattr(run, name) for name in PROGRESS},
+        "progress": part(*PROGRESS),
         "metrics": run.metrics,
-        "provenance": {name: getattr(run, name) for name in ORIGIN},
-        "slices": run.slices,
-        "floor": run.floor,
+        "provenance": part(*ORIGIN),
+        **part("slices", "floor"),
         "curve": run.curves,
     }
-    optional = {name: getattr(run, name) for name in OPTIONAL}
-    return record | {name: value for name, value in optional.items() if value}
+    return record | {name: values[name] for name in OPTIONAL if values[name]}
 
 
-def differing(first: Run, second: Run) -> list[str]:
-    """The numbers in which two records of one run differ: `eval/loss 0.51 and 0.52`."""
-    ours, theirs = _numbers(first), _numbers(second)
-    return [f"{k} {v} and {theirs[k]}" for k, v in ours.items() if theirs.get(k, v) != v]
+def differing(first: Run, second: Run) -> str:
+    """Up to three values in which two records of one run differ: status, code of the user's own,
+    or metrics: `eval/loss 0.51 and 0.52`.
+    """
+    ours, theirs = _compared(first), _compared(second)
+    unlike = [name for name in ours if theirs.get(name, ours[name]) != ours[name]]
+    return ", ".join(f"{name} {ours[name]} and {theirs[name]}" for name in unlike[:3])
 
 
-def _numbers(run: Run) -> dict[str, Number]:
-    points = {
-        f"{name} at step {step:,}:": value
-        for name, curve in run.curves.items()
-        for step, value in zip(*curve, strict=True)
-    }
-    return dict(sorted(run.metrics.items())) | points
+def _compared(run: Run) -> Record:
+    return {"status": run.status, "code": run.plugin} | dict(sorted(run.metrics.items()))
 
 
-def reason(error: Exception, depth: int | None = 2) -> str:
-    """An error of `DAMAGE` in words; depth: names of its place, None: all."""
-    if not isinstance(error, ValidationError):
-        return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"][:depth])
-    if first["type"] == "missing":
-        return f"{where} is missing"
-    said = first["msg"].removeprefix("Value error, ")
-    shown = "" if isinstance(first["input"], dict) else f" is {one_line(repr(first['input']), 40)}"
-    return f"{where}{shown}: {said}" if where else said
+def reason(error: Exception) -> str:
+    """An error of `DAMAGE` in words."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        if first["type"] != "missing":
+            where += f" is {one_line(repr(first['input']), 40)}"
+        said = first["msg"].removeprefix("Value error, ")
+        return f"{where}: {said}".removeprefix(": ")
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def one_line(text: str, longest: int = 400) -> str:

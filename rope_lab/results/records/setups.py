@@ -1,17 +1,15 @@
 """Setups: runs that may be compared, of one task and recipe or of one planned study."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
-import numpy as np
 import pandas as pd
 
-from rope_lab.results.records.catalogue import LONGEST, Published, TaskReport, rank
+from rope_lab.results.records.catalogue import LONGEST, Published, rank
 from rope_lab.results.records.frame import runs_frame
-from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS, Measure
-from rope_lab.results.records.run import Run, one_line
+from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS
+from rope_lab.results.records.run import Run, Settings, one_line
 from rope_lab.shipped import recipe
 from rope_lab.text import show
 
@@ -53,47 +51,42 @@ class Setup:
         self,
         runs: pd.DataFrame,
         published: Published,
-        data: str,
         variant: str = "",
         study: str = "",
     ):
-        runs = runs.assign(order=runs.scheme.map(published.order)).sort_values(
-            ["order", "seed"], kind="stable"
-        )
-        recorded, first = {metric for run in runs.run for metric in run.metrics}, runs.run.iloc[0]
+        runs = runs.assign(order=runs.scheme.map(published.order))
+        runs = runs.sort_values(["order", "seed"], kind="stable")
+        first = runs.run.iloc[0]
+        recorded = {metric for run in runs.run for metric in run.metrics}
         self.task, self.scale = first.task, first.scale
         self.recipe_id, self.settings = first.recipe_id, first.recipe
         self.runs, self.published, self.variant, self.study = runs, published, variant, study
-        self.outdated: list[Run] = []
-        self.report: TaskReport = published.report(self.task, recorded, first.settings, data)
-        self.measure: Measure = self.report.measure
+        self.outdated = []
+        self.report = published.report(self.task, recorded, first.settings, first.data)
+        self.measure = self.report.measure
         self.title = ", ".join(filter(None, [self.report.title, study, variant]))
         self.file = study or f"{self.scale}-{self.task}"  # the beginning of its figure's name
         self.schemes = list(runs.scheme.unique())
         compared = published.compares and published.baseline in self.schemes
-        others = [scheme for scheme in self.schemes if scheme != published.baseline]
-        self.others = others if compared else []
-        self.is_published = bool({*self.schemes} & self.report.published.keys())
+        self.others = [s for s in self.schemes if compared and s != published.baseline]
+        self.is_published = any(scheme in self.report.published for scheme in self.schemes)
         own = self.is_published and not self.deviations()
         self.versions = self.report.published if own else {}
         self.finished = runs.assign(value=runs.run.map(self.measure.of)).dropna(subset="value")
-        self._by_seed = self.finished.set_index("seed")
-        self.floor = next((run.floor["loss"] for run in runs.run if run.floor), 0.0)
+        self.floor = max(run.floor.get("loss", 0.0) for run in runs.run)
         self.generated = self.measure.share or self.floor > 0
         loss = self.measure.metric == "eval/loss"
         self.optimum = self.measure.times * self.floor if loss else 0.0
-        self.length_kinds = [kind for kind in (LENGTH, LENGTH_LOSS) if len(self.slices(kind))]
-        parts = {name: name.rpartition(AT) for run in self.finished.run for name in run.slices}
-        self.crossed = {
-            int(length): name for name, (_, at, length) in parts.items() if at and length.isdigit()
-        }
-        self.lengths = (
-            sorted(self.slices(self.length_kinds[0]).value.unique()) if self.length_kinds else []
-        )
+        by_kind = {kind: self.slices(kind).value for kind in (LENGTH, LENGTH_LOSS)}
+        self.length_kinds = [kind for kind, lengths in by_kind.items() if len(lengths)]
+        self.lengths = sorted({*by_kind[self.length_kinds[0]]}) if self.length_kinds else []
+        names = {name for run in self.finished.run for name in run.slices}
+        parts = [(name.rpartition(AT)[2], name) for name in names if AT in name]
+        self.crossed = {int(length): name for length, name in parts if length.isdigit()}
 
     def of(self, scheme: str) -> pd.DataFrame:
         """The finished runs of a scheme, by seed."""
-        return self._by_seed[self._by_seed.scheme == scheme]
+        return self.finished[self.finished.scheme == scheme].set_index("seed")
 
     def slices(self, attribute: str) -> pd.DataFrame:
         """The finished runs by each value of an attribute of the problems: `scheme seed value count
@@ -114,8 +107,7 @@ class Setup:
         length = self.report.length
         longest = self.settings.get(length["longest"])
         shortest = self.settings.get(length.get("shortest")) or length.get("least", longest)
-        known = isinstance(shortest, int) and isinstance(longest, int)
-        return (shortest, longest) if known else None
+        return (shortest, longest) if longest else None
 
     def arm(self, scheme: str) -> Arm:
         """The runs of a scheme, to be compared."""
@@ -132,38 +124,32 @@ class Setup:
 
 
 def setups_of(runs: list[Run], published: Published) -> list[Setup]:
-    """The runs by task and recipe, in the order of published.yaml; runs of different recipes never
-    meet.
+    """The runs by task and recipe, in the order of published.yaml; runs of different recipes, or
+    codes of the user's own task, never meet.
 
     Of several runs of one scheme and seed the last counts, of those that have ended if there are
     any.
     """
-    runs, outdated = of_newest_code(runs)
-    key = ["task", "scale", "recipe_id", "task_code"]
-    table = runs_frame(sorted(runs, key=attrgetter("ended")))
-    table = table.assign(task_code=[run.plugin.get("task", "") for run in table.run])
-    table = table.drop_duplicates([*key, "scheme", "seed"], keep="last")
-    texts = {(run.data, run.settings.get("task.corpus")) for run in table.run}
-    corpora = Counter(data for data, _ in texts)
+    counted, outdated = of_newest_code(sorted(runs, key=attrgetter("ended")))
+    table = runs_frame(counted)
+    table["task_code"] = [run.plugin.get("task", "") for run in counted]
+    recipe_of = ["recipe_id", "task_code"]
+    table = table.drop_duplicates(["task", "scale", *recipe_of, "scheme", "seed"], keep="last")
     setups = []
-    for _, rows in table.groupby(key):
-        data = rows.run.iloc[0].data
-        variant = ", ".join(filter(None, [_variant(rows, table), _task_code(rows, table)]))
-        setup = Setup(rows, published, data if corpora[data] == 1 else "", variant)
-        setup.outdated = [run for run in outdated if run.recipe_id == setup.recipe_id]
-        setups.append(setup)
-    scales, tasks = published.scales, published.tasks
-    return sorted(
-        setups,
-        key=lambda setup: (
-            rank(scales, setup.scale),
-            rank(tasks, setup.task),
-            setup.scale,
-            setup.task,
-            setup.variant,
-            setup.recipe_id,
-        ),
-    )
+    for _, alike in table.groupby(["task", "scale"]):
+        recipes = [rows for _, rows in alike.groupby(recipe_of)]
+        most = max(map(_usualness, recipes))
+        usual = [_settings(rows) for rows in recipes if _usualness(rows) == most]
+        for rows in recipes:
+            setup = Setup(rows, published, _unlike(_settings(rows), usual))
+            setup.outdated = [run for run in outdated if run.recipe_id == setup.recipe_id]
+            setups.append(setup)
+
+    def order(setup: Setup) -> tuple:
+        ranks = rank(published.scales, setup.scale), rank(published.tasks, setup.task)
+        return *ranks, setup.scale, setup.task, setup.variant, setup.recipe_id
+
+    return sorted(setups, key=order)
 
 
 def of_newest_code(runs: list[Run]) -> tuple[list[Run], list[Run]]:
@@ -171,72 +157,55 @@ def of_newest_code(runs: list[Run]) -> tuple[list[Run], list[Run]]:
 
     Newest: of the run that was begun last; kept rows do not say when, so that all of them count.
     """
-    newest: dict[str, Run] = {}
-    for run in runs:
-        last = newest.get(run.position)
-        if "position" in run.plugin and (last is None or run.start >= last.start):
-            newest[run.position] = run
+    newest = {}
+    for run in sorted(runs, key=attrgetter("start")):
+        if run.start and "position" in run.plugin:
+            newest[run.position] = run.plugin["position"]
     counted, outdated = [], []
     for run in runs:
-        former = _is_outdated(run, newest.get(run.position))
-        (outdated if former else counted).append(run)
+        code = run.plugin.get("position")
+        is_former = run.start and newest.get(run.position, code) != code
+        if is_former:
+            outdated.append(run)
+        else:
+            counted.append(run)
     return counted, outdated
 
 
-def _is_outdated(run: Run, newest: Run | None) -> bool:
-    if newest is None or not (run.start and newest.start):
-        return False
-    return run.plugin.get("position") != newest.plugin["position"]
+def _settings(rows: pd.DataFrame) -> Settings:
+    """The settings that the runs of a recipe share, with the code of the user's own task."""
+    code = rows.task_code.iloc[0]
+    return rows.run.iloc[0].recipe | ({"code of the task": code} if code else {})
 
 
-def _task_code(rows: pd.DataFrame, table: pd.DataFrame) -> str:
-    """The code of a task of the user's own, if runs of another one are there too: their problems
-    differ. Empty for the code with most runs.
+def _usualness(rows: pd.DataFrame) -> tuple:
+    """Of the runs of a recipe: the largest is usual. It has no parent and is most like conf/; of
+    several such, it has most runs.
     """
-    alike = table[(table.task == rows.task.iloc[0]) & (table.recipe_id == rows.recipe_id.iloc[0])]
-    most = alike.task_code.value_counts().index[0]
-    own = rows.task_code.iloc[0]
-    return "" if own == most else f"code of the task {own[:6]}"
+    settings, first = _settings(rows), rows.iloc[0]
+    usual = recipe(first.task, first.scale)
+    alike = [usual.get(key, value) in (value, "auto") for key, value in settings.items()]
+    return "parent.recipe_id" not in settings, -alike.count(False), len(rows)
 
 
-def _variant(rows: pd.DataFrame, table: pd.DataFrame) -> str:
-    """The settings of the runs `rows` that differ from the usual recipe of their task and scale.
-
-    The usual recipe has no parent and is most like conf/; of several such, the one with most runs.
-    """
-    first = rows.run.iloc[0]
-    alike = table[(table.task == first.task) & (table.scale == first.scale)]
-    by_recipe = {recipe_id: list(runs) for recipe_id, runs in alike.groupby("recipe_id").run}
-    usualness = {recipe_id: _usualness(runs) for recipe_id, runs in by_recipe.items()}
-    most = max(usualness.values())
-    own, unlike = first.recipe, set()
-    for recipe_id, (other, *_) in by_recipe.items():
-        if usualness[recipe_id] == most and recipe_id != first.recipe_id:
-            usual = other.recipe
-            unlike |= {key for key in own if usual.get(key) != own[key]}
-    return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(unlike)), LONGEST)
-
-
-def _usualness(runs: list[Run]) -> tuple[bool, int, int]:
-    """Of the runs of a recipe, to be compared with those of others: larger is more usual."""
-    settings = runs[0].recipe
-    usual = recipe(runs[0].task, runs[0].scale)
-    unlike = [
-        key for key, value in settings.items() if usual.get(key, value) not in (value, "auto")
-    ]
-    return "parent.recipe_id" not in settings, -len(unlike), len(runs)
+def _unlike(own: Settings, usual: list[Settings]) -> str:
+    """The settings that differ from those of a usual recipe."""
+    keys = {key for other in usual for key in own if other.get(key) != own[key]}
+    return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(keys)), LONGEST)
 
 
 def numbers(values: Iterable[int]) -> str:
     """Whole numbers in short: 0–4, 7."""
-    ordered = np.unique(np.array([*values], dtype=object))  # a seed may exceed 64 bits
-    spans = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
-    return ", ".join(
-        f"{span[0]}–{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans if len(span)
-    )
+    spans = []
+    for value in sorted(set(values)):
+        if spans and spans[-1][-1] == value - 1:
+            spans[-1].append(value)
+        else:
+            spans.append([value])
+    return ", ".join(f"{span[0]}–{span[-1]}" if span[1:] else f"{span[0]}" for span in spans)
 
 
-def seeds(values: Iterable[int]) -> str:
+def seeds(values: Collection[int]) -> str:
     """`seed 3`, `seeds 0–4`."""
-    name = "seeds" if len(list(values)) > 1 else "seed"
+    name = "seeds" if len(values) > 1 else "seed"
     return f"{name} {numbers(values)}"

@@ -2,14 +2,14 @@
 began from.
 """
 
-from rope_lab.results.comparisons.families import between, of_parents
-from rope_lab.results.comparisons.stats import ALPHA
+from rope_lab.results.comparisons.families import of_parents
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views.tables import Section, Table, number, signed, strong_if
+from rope_lab.results.views.tables import Section, Table, number, tested
 from rope_lab.text import ConfigError, nearest, show
 
+HINT = "the verdicts are about {}; --contender and --against ask about other schemes"
 PARENT = "parent"  # --against parent: the runs that others began from, by `init_from`
 NOTE = (
     "Runs paired by seed with those that they began from, if both have the same numerics; `here` "
@@ -24,78 +24,36 @@ def question(
     """`published` with these schemes, by name or title, as contender and baseline. Raises
     ConfigError.
 
-    contender: None: the user's own scheme if just one has runs to pair, or the only scheme besides
-               the baseline; otherwise that of published.yaml
+    contender: None: the user's own scheme if there is just one, or the only scheme besides the
+               baseline; otherwise that of published.yaml
     """
+    there = {scheme for setup in setups for scheme in setup.schemes}
     if against:
-        baseline = _scheme("--against", against, setups)
+        baseline = _scheme("--against", against, there, published)
         swapped = published.baseline if baseline == published.contender else published.contender
         published = published.but(baseline=baseline, contender=swapped)
+    others = there - {published.baseline}
+    own = {scheme for scheme in others if scheme.partition(" ")[0] not in published.schemes}
     if contender:
-        scheme = _scheme("--contender", contender, setups)
+        scheme = _scheme("--contender", contender, there, published)
         if scheme == published.baseline:
             raise ConfigError(
                 f"--contender {contender}: is the baseline too; --against names another"
             )
         return published.but(contender=scheme)
-    own = [s for s in _own(published, setups) if _has_pairs(setups, s, published.baseline)]
-    if len(own) == 1 and own[0] != published.baseline:
-        return published.but(contender=own[0])
-    others = _schemes(setups) - {published.baseline}
-    if len(others) == 1:  # there is no other question
-        return published.but(contender=others.pop())
+    for only in (own, others):
+        if len(only) == 1:
+            return published.but(contender=next(iter(only)))
     return published
 
 
-def _has_pairs(setups: list[Setup], scheme: str, other: str) -> bool:
-    return any(len(between(setup, scheme, other).pairs()) for setup in setups)
-
-
-def hint(published: Published, setups: list[Setup]) -> str:
-    """The schemes that verdicts are about, and how to ask about others.
-
-    Empty for planned runs, and for others unless they have schemes of the user's own or lack the
-    contender.
-    """
-    setups = [setup for setup in setups if setup.published.compares]
-    own, there = _own(published, setups), _schemes(setups)
-    others = []
-    if own:
-        others = [*own, Published().contender]
-    elif published.contender not in there:
-        others = sorted(there)
-    others = [scheme for scheme in others if scheme in there and scheme not in published.pair]
-    if not own and not others:
-        return ""
-    about = f"the verdicts are about {published.titles[0]}"
-    asks = " or ".join(f"--contender '{scheme}'" for scheme in others)
-    return f"{about}; others: {asks}" if asks else about
-
-
-def _own(published: Published, setups: list[Setup]) -> list[str]:
-    return [
-        scheme
-        for scheme in sorted(_schemes(setups))
-        if scheme.partition(" ")[0] not in published.schemes
-    ]
-
-
-def _scheme(option: str, asked: str, setups: list[Setup]) -> str:
+def _scheme(option: str, asked: str, there: set[str], published: Published) -> str:
     """The scheme of this name or title that has a run. Raises ConfigError."""
-    names = {}
-    for setup in setups:
-        for scheme in setup.schemes:
-            names |= {scheme: scheme, setup.published.title(scheme): scheme}
-    lower = {name.lower(): scheme for name, scheme in names.items()}
-    found = names.get(asked) or lower.get(asked.lower())
-    if not found:
-        there = nearest(asked, sorted(_schemes(setups)), "")
-        raise ConfigError(f"{option} {asked}: no run is of this scheme ({there})")
-    return found
-
-
-def _schemes(setups: list[Setup]) -> set[str]:
-    return {scheme for setup in setups for scheme in setup.schemes}
+    for scheme in sorted(there):
+        if asked.lower() in (scheme.lower(), published.title(scheme).lower()):
+            return scheme
+    hint = nearest(asked, sorted(there), "")
+    raise ConfigError(f"{option} {asked}: no run is of this scheme ({hint})")
 
 
 def parents(setups: list[Setup]) -> Section:
@@ -108,19 +66,16 @@ def parents(setups: list[Setup]) -> Section:
     rows = []
     for result, (setup, run, parent) in zip(results, about, strict=True):
         measure = setup.measure
-        there, here = (number(mean, measure.digits) for mean in result.means[::-1])
-        difference = signed(result.difference, measure.digits)
+        here, there = (number(mean, measure.digits) for mean in result.means)
         row = {
             "task": result.title,
             "scale": setup.scale,
             "scheme": setup.published.title(result.comparison.ours.scheme),
             "here": _unlike(run, parent),
             "there → here": f"{there} → {here}",
-            "here − there": strong_if(result.p_family < ALPHA, difference),
-            "pairs": str(len(result.pairs)),
             "unit": f"{measure.unit}, {measure.better} is better",
-            "p": number(result.p_family, None),
         }
+        row |= tested(result, "here − there")
         rows.append(row)
     note = NOTE.format(results[0].corrected_for)
     return Section("Against the runs that these began from", Table(rows, "Against", note))

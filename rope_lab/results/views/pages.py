@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rope_lab.files import check_regular, make_folder, write_whole
+from rope_lab.files import check_regular, write_whole
 from rope_lab.results.comparisons import grids
 from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.comparisons.results import Result
@@ -15,7 +15,14 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import Setup
 from rope_lab.results.views import sections, sweeps
 from rope_lab.results.views import verdicts as verdicts_of
-from rope_lab.results.views.tables import Section, Strong, bullets, escaped, markdown
+from rope_lab.results.views.tables import (
+    Section,
+    Strong,
+    bullets,
+    escaped,
+    markdown,
+    write_figures,
+)
 from rope_lab.text import ConfigError
 
 INDEX = "README.md"
@@ -55,24 +62,19 @@ class Content:
         """Of each group and sweep, in the order of the groups; a sweep stands in the place of its
         first group.
         """
-        within = {
-            group: sweep
-            for sweep in reversed(grids.find(self.groups))
-            for group in sweep.others.values()
-        }
-        exploratory = {
-            (verdict.title, verdict.comparison.scale): verdict
-            for verdict in self.verdicts
-            if not verdict.family.planned
-        }
-        made: dict[Setup | Sweep, Section] = {}
-        for each in dict.fromkeys(within.get(group, group) for group in self.groups):
-            if isinstance(each, Sweep):
-                made[each] = sweeps.section(each)
-            else:
-                verdict = None if each.variant else exploratory.get((each.report.title, each.scale))
-                made[each] = sections.section(each, verdict)
-        return made
+        within: dict[Setup, Setup | Sweep] = {group: group for group in self.groups}
+        for sweep in reversed(grids.find(self.groups)):
+            within |= dict.fromkeys(sweep.others.values(), sweep)
+        return {each: self._section(each) for each in within.values()}
+
+    def _section(self, each: Setup | Sweep) -> Section:
+        if isinstance(each, Sweep):
+            return sweeps.section(each)
+        for verdict in self.verdicts:
+            same = (verdict.title, verdict.comparison.scale) == (each.report.title, each.scale)
+            if same and not (verdict.family.planned or each.variant):
+                return sections.section(each, verdict)
+        return sections.section(each, None)
 
 
 def text(content: Content) -> str:
@@ -89,37 +91,29 @@ def publish(out: Path, content: Content) -> list[Path]:
     """
     from rope_lab.results.views import figures  # here: slow to import
 
-    pages: dict[str, list[Setup | Sweep]] = {INDEX: []}
-    for each in content.sections:
-        page = each.report.page
-        pages.setdefault(page if page and (out / page).exists() else INDEX, []).append(each)
     links, files = figures.draw(content.sections)
-    made = {page: _page(content, here, links) for page, here in pages.items()}
-    parts = []
-    if len(measured := [verdict for verdict in content.verdicts if verdict.gain.n]) > 2:
+    pages: dict[str, list[str]] = {INDEX: []}
+    others = {}
+    for each, section in content.sections.items():
+        page = INDEX
+        if each.report.page and (out / each.report.page).exists():
+            page = each.report.page
+            others[page] = f"[{escaped(each.report.title)}]({page})"
+        here = pages.setdefault(page, [])
+        here.append(shown(section, links.get(each), folded=bool(here)))
+    lead = []
+    measured = [verdict for verdict in content.verdicts if verdict.gain.n]
+    if len(measured) > 2:
         files[figures.FOREST] = figures.verdicts(measured, content.published)
-        parts.append(_figure(figures.FOREST))
-    parts.append(_verdicts(content) if content.published.compares else PLANNED)
-    _, *others = pages.items()
-    parts.append(" · ".join(f"[{escaped(here[0].report.title)}]({page})" for page, here in others))
-    made[INDEX] = _joined([*parts, made[INDEX], _problems(content)])
-    pieces = {out / page: _between(out / page, generated) for page, generated in made.items()}
-    if files:
-        make_folder(out / "figures")
-    for path, piece in [
-        *((out / "figures" / name, svg) for name, svg in files.items()),
-        *pieces.items(),
-    ]:
-        write_whole(path, piece)
-    return list(pieces)
-
-
-def _page(content: Content, here: list[Setup | Sweep], links: dict[Setup | Sweep, str]) -> str:
-    """The sections of a page; the first one is open."""
-    parts = []
-    for each in here:
-        parts.append(shown(content.sections[each], links.get(each), folded=each is not here[0]))
-    return _joined(parts)
+        lead.append(_figure(figures.FOREST))
+    lead.append(_verdicts(content) if content.published.compares else PLANNED)
+    lead.append(" · ".join(others.values()))
+    pages[INDEX] = [*lead, *pages[INDEX], _problems(content)]
+    written = {out / page: _between(out / page, _joined(parts)) for page, parts in pages.items()}
+    write_figures(out, files)
+    for path, whole in written.items():
+        write_whole(path, whole)
+    return list(written)
 
 
 def _verdicts(content: Content) -> str:
@@ -132,7 +126,7 @@ def _verdicts(content: Content) -> str:
     return _joined([*tables, bullets(verdicts_of.legend(content.verdicts, content.published))])
 
 
-def shown(section: Section, figure: str | None = None, folded: bool = False) -> str:
+def shown(section: Section, figure: str = "", folded: bool = False) -> str:
     """A section as Markdown, with its figure if it is named; `folded`: below its heading."""
     parts = [
         _figure(figure),
@@ -142,12 +136,9 @@ def shown(section: Section, figure: str | None = None, folded: bool = False) -> 
     ]
     if section.folded.rows:
         parts += _folded(EVERY, [markdown(section.folded), bullets(section.details)])
-    return _joined(
-        [
-            f"## {escaped(section.title)}",
-            *(_folded("Tables and figures", parts) if folded else parts),
-        ]
-    )
+    if folded:
+        parts = _folded("Tables and figures", parts)
+    return _joined([f"## {escaped(section.title)}", *parts])
 
 
 def _folded(title: str, parts: list[str]) -> list[str]:
@@ -159,7 +150,7 @@ def _problems(content: Content) -> str:
     return f"## Not counted\n\n{bullets(map(Strong, content.problems))}" if content.problems else ""
 
 
-def _figure(name: str | None) -> str:
+def _figure(name: str) -> str:
     return f"![{ALT[Path(name).stem.rpartition('-')[2]]}](figures/{name})" if name else ""
 
 
@@ -170,12 +161,12 @@ def _joined(parts: Iterable[str]) -> str:
 def _between(page: Path, generated: str) -> bytes:
     """A page with another text between its marks, or a new page."""
     check_regular(page)
-    try:
-        text = page.read_bytes().decode() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{page} holds a byte that is not UTF-8, at {error.start}") from None
+    text = f"# Results\n\n{BEGIN}\n{END}\n"
+    if page.exists():
+        text = page.read_bytes().decode(errors="surrogateescape")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ConfigError(f"{page} has no marks {BEGIN} and {END} to write between")
-    return f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}".encode()
+    whole = f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}"
+    return whole.encode(errors="surrogateescape")

@@ -2,20 +2,21 @@
 
 import math
 
+import pandas as pd
+
 from rope_lab.results.comparisons.results import Result, samples
-from rope_lab.results.comparisons.words import AHEAD, BEHIND, UNSURE, plan_word
-from rope_lab.results.plans.evidence import MEANINGS
+from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.find import named, unnamed
-from rope_lab.results.plans.study import NAME, PlannedTest, called
+from rope_lab.results.plans.study import NAME, called
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import numbers
-from rope_lab.results.views.tables import NONE, Strong, Table, escaped, markdown
-from rope_lab.results.views.verdicts import ratio_text
+from rope_lab.results.views.tables import NONE, Strong, Table, escaped, interval, markdown
+from rope_lab.results.views.verdicts import ratio
 
 TESTS = {
-    "t": "paired t test of the mean difference (without any spread: the sign-flip test), "
-    "with Student's t interval",
+    "t_or_sign_flip": "paired t test of the mean difference (without any spread: the sign-flip "
+    "test), with Student's t interval",
     "sign_flip": "sign-flip permutation test of the mean paired difference, "
     "with Student's t interval",
     "mcnemar": "McNemar's exact test of the seeds that only one of the two solves",
@@ -25,7 +26,7 @@ TESTS = {
 HEAD = """# Planned comparisons and their outcome
 
 Written by `rope-lab plan` from [plan.yaml](plan.yaml) and the kept runs that it names. Nothing is
-tested before the last run of a study has ended.
+tested before the last run of a study has ended. Of steps, fewer are better.
 
 - **confirmed**: p of the family (Holm-corrected over a study's primary tests) below 0.05, \
 and the first scheme ahead;
@@ -33,74 +34,60 @@ and the first scheme ahead;
 - **refuted at the published size**: neither, and the whole 95% interval is below the \
 published gain;
 - **undecided**: none of these;
-- **open**: runs are to come.
+- **open**: runs are to come;
+- **ahead, behind or unsure**, with the reason: confirmed, reversed or neither, in a study that \
+does not count as planned (*Problems*, below).
 """
 
 
-def head(families: list[PlannedFamily]) -> str:
-    """The head of the page; also the words of outcomes that do not count as planned."""
-    used = {problem.word for family in families for problem in family.problems}
-    lines = [
-        f"- **{AHEAD}, {BEHIND} or {UNSURE}; {word}**: {meaning} (*Problems*, below);"
-        for word, meaning in MEANINGS.items()
-        if word in used
-    ]
-    return "\n".join([HEAD.rstrip(), *lines])
+STUDY = """## {study.name}
+
+Hypothesis: {study.hypothesis}
+
+Runs: `task={study.task} scale={study.scale} {settings}`; {seeds}."""
+REACHED = "{ours:.0f} against {theirs:.0f} of {n}; discordant pairs: {more} and {less}"
+FIRST = "median step {ours} against {theirs}; first {less} times against {more}"
+ENDED = "All {n} runs have ended, {diverged}. {better} is better."
 
 
 def section(results: list[Result], published: Published, correction: str = "") -> str:
     """The results of a study as Markdown; without tests, why there are none yet."""
     family = results[0].family
-    parts = _head(family, published)
+    study = family.study
+    settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
+    seeds = []
+    for scheme, each in study.seeds.items():
+        seeds.append(escaped(f"{published.title(called(scheme))} seeds {numbers(each)}"))
+    parts = [STUDY.format(study=study, settings=settings, seeds="; ".join(seeds))]
     if correction:
         parts.append(f"Correction: {correction}")
     if family.untested:
-        word = "open" if family.open else "none"
-        return "\n\n".join([*parts, f"**Outcome: {word}.** {family.untested}"])
-    parts.append(_ended(family, results))
-    if others := unnamed(family.study, family.found):
+        return "\n\n".join([*parts, f"**Outcome: {_untested(family)}.** {family.untested}"])
+    parts.append(_ended(family))
+    if others := unnamed(study, family.found):
         parts.append(
             f"Not named in the plan, and other than in today's recipe: {', '.join(others)}."
         )
-    primary = [result for result in results if result.family.corrected]
-    secondary = [result for result in results if not result.family.corrected]
-    if primary:
-        parts += [markdown(_primary(primary, published)), f"Test: {_tests(primary)}."]
-    if secondary:
-        decide = f"Secondary tests decide nothing: {_tests(secondary)}."
-        parts += [markdown(_secondary(secondary, published)), decide]
+    for primary, about in ((True, "Test"), (False, "Secondary tests decide nothing")):
+        here = [result for result in results if result.family.corrected == primary]
+        if here:
+            used = {TESTS[result.comparison.test] for result in here}
+            parts += [markdown(_tests(here, published)), f"{about}: {'; '.join(sorted(used))}."]
     return "\n\n".join([*parts, markdown(_every_seed(results, published))])
 
 
-def _head(family: PlannedFamily, published: Published) -> list[str]:
-    study = family.study
-    settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
-    seeds = [
-        f"{published.title(called(scheme))} seeds {numbers(each)}"
-        for scheme, each in study.seeds.items()
-    ]
-    return [
-        f"## {study.name}",
-        f"Hypothesis: {study.hypothesis}",
-        f"Runs: `task={study.task} scale={study.scale} {settings}`; {escaped('; '.join(seeds))}.",
-    ]
+def _untested(family: PlannedFamily) -> str:
+    return "open" if family.open else "none"
 
 
-def _ended(family: PlannedFamily, results: list[Result]) -> str:
+def _ended(family: PlannedFamily) -> str:
     """How many runs have ended and diverged, and which direction is better."""
-    study, found = family.study, family.found
-    diverged = [cell for cell, run in found.items() if run.status == "diverged"]
-    ended = f"All {len(found)} runs have ended, {len(diverged)} of them diverged"
-    if diverged:
-        ended += f" ({named(diverged)}; counted as {study.diverged:g})"
-    better = "Higher is better" if study.higher_is_better else "Lower is better"
-    if any(result.family.corrected and result.measure.at == "log steps" for result in results):
-        better += "; fewer steps are better"
-    return f"{ended}. {better}."
-
-
-def _tests(results: list[Result]) -> str:
-    return "; ".join(sorted({TESTS[test.test] for test in results[0].family.tests}))
+    study, diverged = family.study, "none diverged"
+    cells = [cell for cell, run in family.found.items() if run.status == "diverged"]
+    if cells:
+        diverged = f"diverged, counted as {study.diverged:g}: {named(cells)}"
+    better = "Higher" if study.higher_is_better else "Lower"
+    return ENDED.format(n=len(family.found), diverged=diverged, better=better)
 
 
 def _schemes(result: Result, published: Published) -> str:
@@ -108,36 +95,23 @@ def _schemes(result: Result, published: Published) -> str:
     return " − ".join(published.title(arm.scheme) for arm in arms)
 
 
-def _primary(results: list[Result], published: Published) -> Table:
-    several = f"p corrected for {len(results)} (Holm)"
-    corrected = several if len(results) > 1 else "p of the family (one test)"
-    return Table(
-        [
-            {
-                "primary comparison": result.comparison.name,
-                "schemes": _schemes(result, published),
-                "difference [95% interval]": text(result),
-                "p": f"{result.p:.2g}",
-                corrected: f"{result.p_family:.2g}",
-                "outcome": Strong(plan_word(result)),
-            }
-            for result in results
-        ]
-    )
-
-
-def _secondary(results: list[Result], published: Published) -> Table:
-    return Table(
-        [
-            {
-                "secondary comparison": result.comparison.name,
-                "schemes": _schemes(result, published),
-                "found": text(result),
-                "p (not corrected)": f"{result.p:.2g}",
-            }
-            for result in results
-        ]
-    )
+def _tests(results: list[Result], published: Published) -> Table:
+    """A row for each primary or each secondary test."""
+    rows = []
+    for result in results:
+        family = result.family
+        kind = "primary" if family.corrected else "secondary"
+        row = {
+            f"{kind} comparison": result.comparison.name,
+            "schemes": _schemes(result, published),
+            "result [95% interval]": text(result),
+            "p (not corrected)": f"{result.p:.2g}",
+        }
+        if family.corrected:
+            row[f"p corrected for {len(results)} (Holm)"] = f"{result.p_family:.2g}"
+            row["outcome"] = Strong(plan_word(result))
+        rows.append(row)
+    return Table(rows)
 
 
 def claim(result: Result, published: Published) -> tuple[str, str]:
@@ -145,7 +119,7 @@ def claim(result: Result, published: Published) -> tuple[str, str]:
     family = result.family
     about = f"{NAME}, study {family.study.name}, {result.comparison.name}"
     if family.untested:
-        return ("open" if family.open else "none"), f"{about}: {family.untested}"
+        return _untested(family), f"{about}: {family.untested}"
     found = f"{_schemes(result, published)} {text(result)}, p {result.p_family:.2g}"
     return plan_word(result), f"{about}: {found}"
 
@@ -154,44 +128,19 @@ def text(result: Result) -> str:
     """The result of a planned test in words."""
     at, pairs, (more, less) = result.measure.at, result.pairs, result.alone
     if at == "reached":
-        solved = f"{pairs.ours.sum():.0f} against {pairs.theirs.sum():.0f} of {len(pairs)}"
-        return f"{solved}; discordant pairs: {more} and {less}"
+        return REACHED.format(**pairs.sum(), n=len(pairs), more=more, less=less)
     if at == "first step":
-        medians = f"{step_text(pairs.ours.median())} against {step_text(pairs.theirs.median())}"
-        return f"median step {medians}; first {less} times against {more}"
-    parts = [_difference(result)]
-    if at == "log steps":
-        parts.append(ratio_text(result))
-    if result.comparison.margin is not None and result.difference.n > 1:
-        parts.append(_margin(result))
-    return ": ".join(parts)
-
-
-def _difference(result: Result) -> str:
-    """`+3.2 [+1, +5] nats, 8 pairs`"""
-    difference = result.difference
-    found = f"{difference.mean:+.4g}"
-    if difference.n > 1:
-        found += f" [{difference.low:+.4g}, {difference.high:+.4g}]"
-    unit = _test(result).unit
-    if unit:
-        found += f" {unit}"
-    return f"{found}, 1 pair" if difference.n == 1 else f"{found}, {difference.n} pairs"
-
-
-def _test(result: Result) -> PlannedTest:
-    """The test as the plan has it."""
+        return FIRST.format(**pairs.median().map(step_text), more=more, less=less)
+    difference, margin = result.difference, result.comparison.margin
     family = result.family
-    return family.tests[family.comparisons.index(result.comparison)]
-
-
-def _margin(result: Result) -> str:
-    """Whether ours is shown to match theirs, by the least favourable end of the interval."""
-    margin, least = result.comparison.margin, result.gain.low
-    if least > 0:
-        return "beats it"
-    matches = "matches it" if least > -margin else "is not shown to match it"
-    return f"{matches} to within {margin:g}"
+    unit = family.tests[family.comparisons.index(result.comparison)].unit
+    shown = f"{interval(difference, '+.4g')} {unit}, pairs: {len(pairs)}"
+    if at == "log steps":
+        shown += f": {interval(ratio(difference), '.2f')} times the steps"
+    if margin is not None:
+        matches = "matches it" if result.gain.low > -margin else "is not shown to match it"
+        shown += f": {matches} to within {margin:g}"
+    return shown
 
 
 def step_text(step: float) -> str:
@@ -204,24 +153,22 @@ def _every_seed(results: list[Result], published: Published) -> Table:
 
     Comparisons of the same values share their columns, under the first one's name.
     """
-    columns, done = {}, set()
+    columns: dict[str, pd.Series] = {}
+    shown = set()
     for result in results:
         measure, asked = result.measure, result.comparison
         for arm in (asked.ours, asked.theirs):
-            same = (arm.scheme, measure.metric, measure.at, measure.times, measure.reaches)
-            if measure.at == "reached" or same in done:
+            if measure.at == "reached" or (arm.scheme, measure) in shown:
                 continue
-            done.add(same)
-            title, short = published.title(arm.scheme), asked.name.partition(" (")[0]
-            name = f"{title}: {short}"
+            shown.add((arm.scheme, measure))
+            title = published.title(arm.scheme)
+            name = f"{title}: {asked.name.partition(' (')[0]}"
             if name in columns:
                 name = f"{title}: {asked.name}"
-            columns[name] = samples(arm, measure).value.map(VALUES.get(measure.at, "{:.4g}".format))
-    rows = []
-    for seed in sorted({seed for _, seed in results[0].family.study.cells}):
-        cells = {name: cells.get(seed, NONE) for name, cells in columns.items()}
-        rows.append({"seed": str(seed)} | cells)
-    return Table(rows, "Every seed")
+            form = VALUES.get(measure.at, "{:.4g}".format)
+            columns[name] = samples(arm, measure).value.map(form)
+    table = pd.DataFrame(columns).sort_index().fillna(NONE).rename_axis("seed").reset_index()
+    return Table(table.astype(str).to_dict("records"), "Every seed")
 
 
 def _of_logarithm(value: float) -> str:

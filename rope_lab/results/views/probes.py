@@ -1,6 +1,7 @@
 """Reports of `rope-lab probe`: read from a .json; tables and figures, a page per run."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,16 @@ class AttentionWeights:
 
 @dataclass(frozen=True)
 class Probed:
-    """A run, its outcomes, first without a probe, and its attention if it was recorded."""
+    """A run, the origin of run and probe, the outcomes, first without a probe, and the attention if
+    it was recorded.
+    """
 
     task: str
     position: str
     scale: str
     seed: int
+    run: dict[str, Any]
+    probe: dict[str, Any]
     outcomes: list[Measurement]
     attention: AttentionWeights | None = None
 
@@ -89,59 +94,64 @@ def table(outcomes: list[Measurement], title: str = "Probes") -> Table:
     """The outcomes: first without a probe, then the others with their costs."""
     whole, rows = outcomes[0], []
     for outcome in outcomes:
-        loss, right, change, points = NONE, NONE, outcome.cannot, ""
-        if not outcome.cannot:
-            loss, change = f"{outcome.loss:.4f}", ""
-            if outcome is not whole:
-                change = f"{outcome.loss - whole.loss:+.4f}"
-        if outcome.accuracy is not None:
-            right = f"{outcome.accuracy:.1%}"
-            if outcome is not whole:
-                points = f"{100 * (outcome.accuracy - whole.accuracy):+.1f} points"
         row = {
-            "probe (positions)": outcome.label if outcome is not whole else "as it is",
-            "nats per answer token": loss,
+            "probe (positions)": outcome.label or "as it is",
+            "nats per answer token": _cell("{:.4f}", outcome.loss),
+            "change": outcome.cannot,
+            "problems correct": _cell("{:.1%}", outcome.accuracy),
+            "in points": "",
         }
-        rows.append(row | {"change": change, "problems right": right, "change ": points})
+        if outcome is not whole and outcome.loss is not None:
+            row["change"] = f"{outcome.loss - whole.loss:+.4f}"
+            if outcome.accuracy is not None:
+                row["in points"] = f"{100 * (outcome.accuracy - whole.accuracy):+.1f}"
+        rows.append(row)
     return Table(rows, title)
+
+
+def _cell(form: str, value: float | None) -> str:
+    return NONE if value is None else form.format(value)
+
+
+HEAD = "# {task} · {position} · seed"
+ABOUT = " {seed} ({scale})"
+UNFINISHED = ", {status}, weights of step {steps:,}"
 
 
 def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     """Write a report as `stem`.json, .md and, if it is to be drawn, .svg."""
     probed = Probed(**found)
-    title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
+    title = HEAD + ABOUT
     if found.get("status", "finished") != "finished":
-        title += f", {found['status']}, weights of step {found['steps']:,}"
-    origins = []
-    for name in ("run", "probe"):
-        parts = [f"{key} {value}" for key, value in found[name].items() if value != {}]
-        origins.append(f"{name}: {', '.join(parts)}")
-    page = f"# {escaped(title)}\n\n{markdown(table(probed.outcomes))}\n\n{bullets(origins)}\n"
+        title += UNFINISHED
+    origins = [_origin(name, found[name]) for name in ("run", "probe")]
+    parts = [escaped(title.format(**found)), markdown(table(probed.outcomes)), bullets(origins)]
     # Not one number per line.
-    content = json.dumps(found, indent=None if found.get("attention") else 1)
-    written = {"json": f"{content}\n".encode(), "md": page.encode()}
+    whole = json.dumps(found, indent=None if found.get("attention") else 1)
+    written = {"json": f"{whole}\n".encode(), "md": ("\n\n".join(parts) + "\n").encode()}
     if drawn and probed.costs:
         written["svg"] = overlay([probed])
-    paths = {stem.with_name(f"{stem.name}.{kind}"): content for kind, content in written.items()}
-    check_ours(
-        stem.with_name(f"{stem.name}.md"),
-        escaped(f"# {found['task']} · {found['position']} · seed"),
-    )
-    for path, content in paths.items():
+    check_ours(stem.with_name(f"{stem.name}.md"), escaped(HEAD.format(**found)))
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in written]
+    for path, content in zip(paths, written.values(), strict=True):
         write_whole(path, content)
-    return list(paths)
+    return paths
+
+
+def _origin(name: str, about: dict[str, Any]) -> str:
+    parts = [f"{key} {value}" for key, value in about.items() if value != {}]
+    return f"{name}: {', '.join(parts)}"
 
 
 def overlay(probed: list[Probed]) -> bytes:
     """The costs of runs of one task and scale as SVG: a dot a run, a bar a scheme's mean."""
     from rope_lab.results.views import dots, render  # here: slow to import
 
-    known, ordered = Published(), sorted(probed, key=lambda run: run.position)
-    schemes = [run.position for run in ordered]
-    names = {s: plain(f"{known.title(s)} (n = {schemes.count(s)})") for s in schemes}
+    known, counts = Published(), Counter(sorted(run.position for run in probed))
+    names = {s: plain(f"{known.title(s)} (n = {n})") for s, n in counts.items()}
     colors = {name: known.color(scheme, names) for scheme, name in names.items()}
     rows = []
-    for run in ordered:
+    for run in sorted(probed, key=lambda run: run.position):
         for probe, cost in run.costs.items():
             rows.append((plain(probe), names[run.position], cost))
     points = pd.DataFrame(rows, columns=["probe", "scheme", "cost"])
@@ -150,7 +160,7 @@ def overlay(probed: list[Probed]) -> bytes:
 
 
 def rebuild(paths: list[Path]) -> None:
-    """Remake the pages of reports, and for two or more of one task and scale OVERLAY beside them.
+    """Remake the pages of reports, and for several of one task and scale OVERLAY beside them.
 
     Raises ConfigError for a path without a report.
     """
@@ -158,16 +168,9 @@ def rebuild(paths: list[Path]) -> None:
     for path in paths:
         try:
             found.append(read(path))
-            write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=len(paths) == 1)
-        except ConfigError:
-            raise
         except DAMAGE as error:
-            raise ConfigError(
-                f"{path}: holds no probes ({type(error).__name__}: {first_line(error)})"
-            ) from None
-    if (
-        len(found) > 1
-        and len({(run.task, run.scale) for run in found}) == 1
-        and any(run.costs for run in found)
-    ):
+            what = f"{type(error).__name__}: {first_line(error)}"
+            raise ConfigError(f"{path}: holds no probes ({what})") from None
+        write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=len(paths) == 1)
+    if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1:
         write_whole(paths[0].with_name(OVERLAY), overlay(found))

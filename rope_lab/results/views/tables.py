@@ -1,6 +1,4 @@
-"""Tables as data, and their one rendering as Markdown; the report renders the same tables as
-HTML.
-"""
+"""Tables as data, and as Markdown, LaTeX and CSV; the report renders the same tables as HTML."""
 
 import math
 import re
@@ -8,14 +6,40 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pandas as pd
+
 from rope_lab.files import make_folder, write_whole
-from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
 from rope_lab.text import ConfigError, plain, say
 
 # Markdown's special characters within a line, except HTML's; a bracket is special only at the end
 # of a link's text
 ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 NONE = "–"
+# What LaTeX would read as a command or an option, and signs that its fonts lack
+LATEX = str.maketrans(
+    {
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "[": "{[}",
+        "*": "{*}",
+        "−": "$-$",
+        "→": r"$\rightarrow$",
+        "±": r"$\pm$",
+    }
+)
 
 
 class Strong(str):
@@ -71,6 +95,24 @@ def markdown(table: Table) -> str:
     return "\n\n".join(filter(None, [escaped(table.note), "\n".join(text)]))
 
 
+def latex(table: Table, caption: str) -> str:
+    r"""A table as a LaTeX `table` that needs `\usepackage{booktabs}`; cells as `escaped` has
+    them.
+    """
+    frame = pd.DataFrame(table.rows).map(_latex).rename(columns=_latex)
+    return frame.to_latex(index=False, escape=False, caption=_latex(caption))
+
+
+def _latex(text: str) -> str:
+    shown = plain(text).translate(LATEX)
+    return rf"\textbf{{{shown}}}" if isinstance(text, Strong) else shown
+
+
+def csv(table: Table) -> str:
+    """A table as CSV, its columns' names first."""
+    return pd.DataFrame(table.rows).to_csv(index=False)
+
+
 def bullets(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
 
@@ -92,10 +134,15 @@ def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = 
     text = "\n\n".join(parts) + "\n"
     check_ours(page, text.partition("\n")[0])
     write_whole(page, text.encode())
-    for name, svg in (figures or {}).items():
-        make_folder(page.parent / "figures")
-        write_whole(page.parent / "figures" / name, svg)
+    write_figures(page.parent, figures or {})
     say(text)
+
+
+def write_figures(folder: Path, figures: dict[str, bytes]) -> None:
+    """Write SVGs, by the names of their files, into figures/ of a folder of pages."""
+    for name, svg in figures.items():
+        make_folder(folder / "figures")
+        write_whole(folder / "figures" / name, svg)
 
 
 def number(value: float, digits: int | None) -> str:
@@ -107,15 +154,10 @@ def number(value: float, digits: int | None) -> str:
 
 def signed(difference: Interval, digits: int) -> str:
     """A difference with its sign and its interval; of two seeds, with both differences."""
-    if math.isnan(difference.mean):
-        return NONE
-    mean = f"{difference.mean:+.{digits}f}"
-    if difference.n == 1:
-        return f"{mean} (one seed)"
     if difference.n == 2:
         low, high = difference.of_two
-        return f"{mean} ({low:+.{digits}f} to {high:+.{digits}f})"
-    return f"{mean} [{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
+        return f"{difference.mean:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
+    return interval(difference, f"+.{digits}f")
 
 
 def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str:
@@ -125,14 +167,34 @@ def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str
     possible values.
     """
     found = t_interval(values)
-    if not found.n:
-        return NONE
-    mean = f"{found.mean:.{digits}f}"
-    if found.n == 1:
-        return f"{mean} (one seed)"
+    text = interval(found, f".{digits}f")
     if found.n == 2 or found.low < 0 or found.high > most:
-        return f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f}) n={found.n}"
-    return f"{mean} [{found.low:.{digits}f}, {found.high:.{digits}f}] n={found.n}"
+        text = f"{found.mean:.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+    return counted(text, found.n)
+
+
+def counted(text: str, n: int) -> str:
+    """A mean or a difference, and of how many."""
+    return f"{text} n={n}" if n > 1 else text
+
+
+def paired(result: Result) -> str:
+    """A difference of pairs, and their number."""
+    return counted(signed(result.difference, result.measure.digits), result.difference.n)
+
+
+def tested(result: Result | None, column: str) -> dict[str, str]:
+    """The cells of a difference, emphasized if it is significant, and of its p value."""
+    if result is None:
+        return {column: NONE, "p": NONE}
+    significant = result.p_family < ALPHA
+    return {column: strong_if(significant, paired(result)), "p": number(result.p_family, None)}
+
+
+def interval(found: Interval, form: str) -> str:
+    """`2.3 [2.1, 2.5]`; `form`: of each number, such as `+.1f`."""
+    mean, low, high = (format(each, form) for each in (found.mean, found.low, found.high))
+    return (NONE, f"{mean} (one seed)", f"{mean} [{low}, {high}]")[min(found.n, 2)]
 
 
 def strong_if(condition: bool, text: str) -> str:

@@ -1,16 +1,13 @@
-"""Markdown in a terminal: its tables as wide as the terminal, its escapes removed."""
+"""Markdown in a terminal: no table is wider than it, and escapes are removed."""
 
 import html
 import re
 import shutil
 import sys
 import textwrap
-from itertools import groupby, zip_longest
+from itertools import groupby
 
 from rope_lab.text import say
-
-LEAST = 6  # characters of a column, however narrow the terminal is
-BETWEEN = "  "  # columns
 
 
 def say_markdown(text: str) -> None:
@@ -21,33 +18,27 @@ def say_markdown(text: str) -> None:
 
 
 def fitted(text: str, width: int) -> str:
-    """Markdown as plain text whose tables are at most `width` characters wide, if they can be."""
+    """Markdown as plain text; tables that are wider than `width` have a line a cell."""
     parts = []
-    for is_table, lines in groupby(text.splitlines(), lambda line: line.startswith("|")):
-        if is_table:
-            parts += _table(list(lines), width)
-        else:
-            parts += map(_plain, lines)
+    for is_table, group in groupby(text.splitlines(), lambda line: line.startswith("|")):
+        lines = list(group)
+        if is_table and max(map(len, map(_plain, lines))) > width:
+            lines = list(_stacked(lines, width))
+        parts += map(_plain, lines)
     return "\n".join(parts)
 
 
-def _table(lines: list[str], width: int) -> list[str]:
-    """Rows of cells, the longest columns wrapped until all fit."""
-    rows = []
-    for line in lines:
-        if line.startswith("|-"):  # the ruler
-            continue
-        cells = re.split(r"(?<!\\)\|", line)[1:-1]
-        rows.append([_plain(cell.strip()) for cell in cells])
-    widths = [max(1, *map(len, column)) for column in zip(*rows, strict=True)]
-    room = width - len(BETWEEN) * (len(widths) - 1)
-    while sum(widths) > room and max(widths) > LEAST:
-        widths[widths.index(max(widths))] -= 1
-    shown, ruler = [], ["-" * most for most in widths]
-    for row in [rows[0], ruler, *rows[1:]]:
-        wrapped = [textwrap.wrap(cell, most) for cell, most in zip(row, widths, strict=True)]
-        for parts in zip_longest(*wrapped, fillvalue=""):
-            shown.append(BETWEEN.join(map(str.ljust, parts, widths)).rstrip())
+def _stacked(lines: list[str], width: int) -> list[str]:
+    """A row's first cell as its heading, then a line for each other cell, after the name of its
+    column.
+    """
+    columns, _, *rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
+    shown = []
+    for heading, *cells in rows:
+        shown.append(heading.strip())
+        for column, cell in zip(columns[1:], cells, strict=True):
+            line = f"  {column.strip()}: {cell.strip()}"
+            shown += textwrap.wrap(line, width, subsequent_indent="    ")
     return shown
 
 

@@ -3,10 +3,11 @@ planned comparison; their table, sentences and legend.
 """
 
 import math
-from collections.abc import Iterator
+from itertools import chain
 
 from rope_lab.results.comparisons.families import headlines
 from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import (
     AHEAD,
     BEHIND,
@@ -22,13 +23,25 @@ from rope_lab.results.comparisons.words import (
     word,
 )
 from rope_lab.results.records.catalogue import Published, rank
-from rope_lab.results.records.measures import declared
 from rope_lab.results.records.setups import Setup, seeds
-from rope_lab.results.views.tables import NONE, Strong, Table, number, signed
+from rope_lab.results.views.tables import NONE, Strong, Table, interval, signed
 
-ONE_RATE = "one learning rate, not searched"
-LAST, MEAN = "last step", "mean over training"
-TIMES = "times the steps, below 1 if ahead, geometric means"  # the unit of logarithms of steps
+GAINS = (
+    "Gains of {0} over {1}, paired by seed: positive if {0} is ahead; as a ratio of steps "
+    "(geometric mean), below 1"
+)
+MEANINGS = {
+    CONFIRMED: "a planned test is significant in its favour",
+    REVERSED: "a planned test is significant against it",
+    REFUTED: "neither, and the interval lies below the published gain",
+    UNDECIDED: "a planned test says none of these",
+    NOT_TESTED: "planned, but its runs cannot be compared; plan.md says why",
+    AHEAD: "significantly better, but not in a test that counts as planned",
+    BEHIND: "significantly worse, but not in a test that counts as planned",
+    UNSURE: "not significant, and not in a test that counts as planned",
+    NEITHER: "neither is better than a guess, so a difference means nothing",
+    NO_VERDICT: "fewer than three seeds; (…) holds both differences",
+}
 
 
 def verdicts(
@@ -41,7 +54,12 @@ def verdicts(
     """
     if not published.compares:
         return []
-    found = [result for results in studied for result in _planned(results, published)]
+    found = []
+    for result in chain.from_iterable(studied):
+        arms = result.comparison.ours, result.comparison.theirs
+        names = [arm.scheme.partition(" (train.lr=")[0] for arm in arms]
+        if result.family.corrected and {*names} == {*published.pair}:
+            found.append(result if names[0] == published.contender else result.swapped())
     for scale in dict.fromkeys(setup.scale for setup in setups):
         usual = [setup for setup in setups if setup.scale == scale and not setup.variant]
         found += headlines(usual, setups)
@@ -57,23 +75,6 @@ def verdicts(
     return sorted(found, key=order)
 
 
-def _planned(results: list[Result], published: Published) -> Iterator[Result]:
-    """The primary tests of contender and baseline, at any learning rates, as contender −
-    baseline.
-    """
-    for result in results:
-        names = _name(result.comparison.ours.scheme), _name(result.comparison.theirs.scheme)
-        if result.family.corrected and names == published.pair:
-            yield result
-        elif result.family.corrected and names == published.pair[::-1]:
-            yield result.swapped()
-
-
-def _name(scheme: str) -> str:
-    """A scheme without its learning rate."""
-    return scheme.partition(" (train.lr=")[0]
-
-
 def kind(result: Result) -> str:
     return "planned" if result.family.planned else "exploratory"
 
@@ -82,175 +83,125 @@ def basis(result: Result) -> str:
     """What a verdict rests on: `planned`, what is wrong with the plan, or `exploratory`."""
     if result.family.planned:
         return result.family.problems[0].word if result.family.problems else kind(result)
-    return kind(result) if result.comparison.searched else f"{kind(result)} ({ONE_RATE})"
+    searched = result.comparison.searched
+    return kind(result) if searched else "exploratory (one learning rate, not searched)"
+
+
+def is_usual(result: Result) -> bool:
+    """Whether the compared number is the one by which the schemes of the task are compared."""
+    ours, usual = result.measure, result.comparison.report.measure
+    return (ours.metric, ours.times, ours.at) == (usual.metric, usual.times, usual.at)
 
 
 def unusual(result: Result) -> str:
-    """The compared value, unless it is the last one, and the settings that are not the recipe's, in
-    words.
+    """Of a planned test, the compared number and the settings, in words if they are not the
+    recipe's.
     """
-    if not result.family.planned:
-        return ""
-    value, arms = _value(result), (result.comparison.ours, result.comparison.theirs)
-    tuned = any(_name(arm.scheme) != arm.scheme for arm in arms)
-    words = [
-        "" if value == LAST else value,
-        "own learning rates" if tuned else "",
-        result.family.study.unusual,
-    ]
+    words, asked = [], result.comparison
+    if not is_usual(result):
+        words.append(asked.name.partition(" (")[0])
+    if result.family.planned:
+        rates = (
+            "own learning rates" if "(train.lr=" in asked.ours.scheme + asked.theirs.scheme else ""
+        )
+        words += [rates, result.family.study.unusual]
     return ", ".join(filter(None, words))
-
-
-def _value(result: Result) -> str:
-    """The compared number of a run, in words."""
-    measure, usual = result.measure, result.comparison.report.measure
-    name = result.comparison.name
-    if measure.at == "log steps":
-        return name
-    value = {"last": LAST, "mean": MEAN}.get(measure.at, name)
-    if (measure.metric, measure.times) == (usual.metric, usual.times):
-        return value
-    return f"{measure.metric}, {value}" if declared(measure.metric) else name
 
 
 def label(result: Result) -> str:
     """`paper, seeds 0–4`"""
-    parts = [result.comparison.scale, unusual(result)]
-    if result.seeds:
-        parts.append(seeds(result.seeds))
-    return ", ".join(filter(None, parts))
+    runs = seeds(result.seeds) if result.seeds else ""
+    return ", ".join(filter(None, [where(result), runs]))
+
+
+def where(result: Result) -> str:
+    """The scale, and what is unusual."""
+    return ", ".join(filter(None, [result.comparison.scale, unusual(result)]))
 
 
 def published_gains(result: Result, published: Published) -> list[float]:
     """The gains of the write-up's versions; of a plan, which may round them, the plan's if it
     compares another number.
     """
-    usual = result.comparison.report.measure
-    same = (result.measure.metric, result.measure.times) == (usual.metric, usual.times)
     gains = list(result.comparison.published)
-    if result.family.planned and gains and same and result.measure.at == "last":
+    if result.family.planned and gains and is_usual(result):
         return result.comparison.report.published_gains(*published.pair) or gains
     return gains
 
 
+def ratio(difference: Interval) -> Interval:
+    """Of steps, from a difference of their logarithms."""
+    mean, low, high = map(math.exp, (difference.mean, difference.low, difference.high))
+    return Interval(mean, low, high, difference.n)
+
+
 def gain_text(result: Result) -> str:
-    """The gain with its interval; of logarithms, as a ratio of steps."""
-    gain = result.gain
-    if result.measure.at != "log steps" or math.isnan(gain.mean):
-        return signed(gain, result.measure.digits)
-    return ratio_text(result)
+    """The gain with its interval; of logarithms of steps, as a ratio."""
+    if result.measure.at == "log steps" and result.gain.n:
+        return f"{interval(ratio(result.difference), '.2f')} times the steps"
+    return signed(result.gain, result.measure.digits)
 
 
-def ratio_text(result: Result) -> str:
-    """The ratio of steps, below 1 if ours is ahead, with its interval."""
-    difference = result.difference
-    text = f"{math.exp(difference.mean):.2f} times the steps"
-    if difference.n > 1:
-        text += f" [{math.exp(difference.low):.2f}, {math.exp(difference.high):.2f}]"
-    return text
+def in_unit(result: Result) -> str:
+    """The gain with its interval and its unit."""
+    if result.measure.at == "log steps" or not result.gain.n:
+        return gain_text(result)
+    return f"{gain_text(result)} {result.measure.unit}"
 
 
 def table(found: list[Result], published: Published) -> Table:
     """A row for each verdict whose runs have ended."""
+    contender, baseline = published.titles
     ended = [result for result in found if word(result) != OPEN]
     gains = [published_gains(result, published) for result in ended]
     rows = []
-    for result, published_here in zip(ended, gains, strict=True):
-        scale = ", ".join(filter(None, [result.comparison.scale, unusual(result)]))
-        row = {"task": result.title, "scale": scale}
+    for result, written in zip(ended, gains, strict=True):
+        p = result.p_family
+        row = {"task": result.title, "scale": where(result)}
         if any(gains):
-            row["published gain"] = _published_text(result, published_here)
-        rows.append(row | _measured(result, published))
+            row["published gain"] = " / ".join(f"{gain:+.3g}" for gain in written) or NONE
+        row |= {
+            f"measured {baseline} → {contender}": _means(result),
+            "measured gain [95% interval]": in_unit(result),
+            "seeds": f"{len(result.seeds)}",
+            "p (corrected for)": NONE if math.isnan(p) else f"{p:.2g} ({result.corrected_for})",
+            f"{contender} ahead?": Strong(word(result)),
+            "comparison": basis(result),
+        }
+        rows.append(row)
     return Table(rows, "Verdicts")
-
-
-def _published_text(result: Result, gains: list[float]) -> str:
-    """With as many digits as the plan gives."""
-    texts = []
-    for gain in gains:
-        whole = result.family.planned and gain == round(gain)
-        digits = 0 if whole else result.measure.digits
-        texts.append(f"{gain:+.{digits}f}")
-    return " / ".join(texts) or NONE
-
-
-def _measured(result: Result, published: Published) -> dict[str, str]:
-    contender, baseline = published.titles
-    p = result.p_family
-    return {
-        f"measured {baseline} → {contender}": _means(result),
-        "measured gain [95% interval]": gain_text(result),
-        "seeds": f"{len(result.seeds)}",
-        "p (corrected for)": NONE if math.isnan(p) else f"{p:.2g} ({result.corrected_for})",
-        f"{contender} ahead?": Strong(word(result)),
-        "comparison": basis(result),
-    }
 
 
 def _means(result: Result) -> str:
     """`65.6 → 104.6`, the baseline's first."""
+    (ours, theirs), digits = result.means, result.measure.digits
     if not result.gain.n:
         return NONE
-    ours, theirs = result.means
     if result.measure.at == "log steps":
-        return f"{math.exp(theirs):,.0f} → {math.exp(ours):,.0f}"
-    digits = result.measure.digits
-    return f"{number(theirs, digits)} → {number(ours, digits)}"
+        ours, theirs, digits = math.exp(ours), math.exp(theirs), 0
+    return f"{theirs:,.{digits}f} → {ours:,.{digits}f}"
 
 
 def sentences(found: list[Result], published: Published) -> list[str]:
     """A sentence for each verdict whose runs have ended, for the end of a long output."""
     gain = "gain of {} over {}".format(*published.titles)
     return [
-        f"{result.title}, {label(result)}, {basis(result)}: {gain} {gain_text(result)} "
-        f"{result.measure.unit}: {word(result)}"
+        f"{result.title}, {label(result)}, {basis(result)}: {gain} {in_unit(result)}: "
+        f"{word(result)}"
         for result in found
         if word(result) != OPEN
     ]
 
 
 def legend(found: list[Result], published: Published) -> list[str]:
-    """The words of `table` that are used, its units, and planned tests whose runs are to come: a
-    sentence each.
+    """The words of `table` that are used, and planned tests whose runs are to come: a sentence
+    each.
     """
-    to_come = [_to_come(result) for result in found if word(result) == OPEN]
-    units = dict.fromkeys(
-        f"{result.title}: {_unit(result)}" for result in found if word(result) != OPEN
-    )
-    if not units:
-        return to_come
-    contender, baseline = published.titles
-    gains = f"Gains of {contender} over {baseline}, positive if it is ahead, paired by seed"
-    used = {word(result) for result in found}
-    meanings = [line for line, words in MEANINGS.items() if _is_used(words, used)]
-    return [f"{gains} ({'; '.join(units)}).", *meanings, *to_come]
-
-
-def _is_used(words: set[str], used: set[str]) -> bool:
-    return any(each.partition(":")[0] in words for each in used)
-
-
-def _unit(result: Result) -> str:
-    return TIMES if result.measure.at == "log steps" else result.measure.unit
-
-
-MEANINGS = {
-    f"{CONFIRMED}, {REVERSED}: a planned test is significant in its favour, or against it": {
-        CONFIRMED,
-        REVERSED,
-    },
-    f"{REFUTED}: not so, and the interval lies below the published gain": {REFUTED},
-    f"{UNDECIDED}: a planned test says none of these": {UNDECIDED},
-    f"{NOT_TESTED}: planned, but its runs cannot be compared; plan.md says why": {NOT_TESTED},
-    f"{AHEAD}, {BEHIND}: significant, but it does not count as planned": {AHEAD, BEHIND},
-    f"{UNSURE}: not significant, and does not count as planned": {UNSURE},
-    f"{NEITHER}: neither is better than a guess, so a difference means nothing": {NEITHER},
-    f"{NO_VERDICT}: fewer than three seeds; (…) holds both differences": {NO_VERDICT},
-}
-
-
-def _to_come(result: Result) -> str:
-    ended, planned = len(result.family.found), len(result.family.study.cells)
-    what = unusual(result) or LAST
-    where = f"{result.title}, {result.comparison.scale}, {what}"
-    return f"{OPEN}: {where}: {ended} of {planned} runs have ended"
+    used = {word(result).partition(":")[0] for result in found}
+    lines = [f"{each}: {meaning}" for each, meaning in MEANINGS.items() if each in used]
+    if lines:
+        lines.insert(0, GAINS.format(*published.titles))
+    for result in found:
+        if word(result) == OPEN:
+            lines.append(f"{OPEN}: {result.title}, {label(result)}: {result.family.untested}")
+    return lines

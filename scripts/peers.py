@@ -1,11 +1,14 @@
 """Transformers of other libraries, whose training steps `rope-lab bench` times beside ours."""
 
 import functools
-import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+
+from rope_lab.train import optimizer
+from rope_lab.train.trainer import Trainer
 
 
 def x_transformers(
@@ -27,24 +30,30 @@ def x_transformers(
     )
 
 
-def llama(vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int) -> nn.Module:
+class Llama(nn.Module):
     """Hugging Face's Llama on scaled_dot_product_attention; its three feed-forward matrices have
     the size of our 2.
     """
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=d_model,
-        intermediate_size=round(8 / 3 * d_model),
-        num_hidden_layers=n_layers,
-        num_attention_heads=n_heads,
-        num_key_value_heads=n_heads,
-        max_position_embeddings=seq_len,
-        attn_implementation="sdpa",
-        use_cache=False,
-    )
-    return LlamaForCausalLM(sizes)
+    def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        super().__init__()
+        sizes = LlamaConfig(
+            vocab_size=vocabulary,
+            hidden_size=d_model,
+            intermediate_size=round(8 / 3 * d_model),
+            num_hidden_layers=n_layers,
+            num_attention_heads=n_heads,
+            num_key_value_heads=n_heads,
+            max_position_embeddings=seq_len,
+            attn_implementation="sdpa",
+            use_cache=False,
+        )
+        self.llama = LlamaForCausalLM(sizes)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        return self.llama(tokens_BT).logits
 
 
 class Labml(nn.Module):
@@ -126,13 +135,21 @@ class NanoGPT(nn.Module):
 
 PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package that each needs
     "x-transformers": (x_transformers, "x_transformers"),
-    "llama": (llama, "transformers"),
+    "llama": (Llama, "transformers"),
     "labml-rope": (functools.partial(Labml, "rope"), "labml_nn"),
     "labml-roper": (functools.partial(Labml, "roper"), "labml_nn"),
     "nanogpt": (NanoGPT, "torch"),
 }
 
 
-def installed(model: str) -> bool:
-    """Whether a model is ours, or its library is there."""
-    return model not in PEERS or importlib.util.find_spec(PEERS[model][1]) is not None
+def in_its_place(trainer: Trainer, name: str) -> Trainer:
+    """The trainer with a peer of the same size in the place of its model."""
+    make, _ = PEERS[name]
+    sizes, train = trainer.cfg.model, trainer.cfg.train
+    vocabulary = len(trainer.task.alphabet)
+    model = make(vocabulary, sizes.d_model, sizes.n_layers, sizes.n_heads, train.seq_len)
+    model.position = trainer.model.position  # a step asks it for random positions
+    model.to(trainer.device)
+    forward = torch.compile(model) if train.compile else model
+    made = optimizer.make(model, train)
+    return replace(trainer, model=model, forward=forward, optimizers=made)

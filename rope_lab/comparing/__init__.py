@@ -1,0 +1,1 @@
+"""One question from two schemes to a verdict: search, freeze, run, verdict."""

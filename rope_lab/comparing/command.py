@@ -1,0 +1,195 @@
+"""Compare two schemes, from a question to a verdict: `rope-lab compare MINE OTHER --task TASK`.
+
+The learning rates of both are searched alike; then rates, fresh seeds, the number of pairs and the
+test are frozen in a plan.yaml; then its runs are made, and their scores shown when the last one has
+ended. The same command resumes each stage. MINE, OTHER and TASK are names or files, ./mine.py; a
+file is copied, and the copy is trained. Results go to results/compare/, verdict.md first.
+
+Exit status: 0 confirmed, 10 reversed, 11 undecided, 12 open (runs are to come), 13 no difference
+can be seen, 14 not as planned, 2 refused.
+"""
+
+import json
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rope_lab import command
+from rope_lab.comparing import stages
+from rope_lab.comparing.launching import Asks, Stopped
+from rope_lab.comparing.order import Order
+from rope_lab.launch.job import EXIT_BAD_CONFIG
+from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
+from rope_lab.results.plans.bill import Bill, duration
+from rope_lab.results.plans.study import run_name
+from rope_lab.results.views.verdict import Verdict
+from rope_lab.results.views.verdict_page import PAGE, as_json
+from rope_lab.text import ConfigError, argument_parser, say, short_path
+from rope_lab.train.overrides import is_hydra
+from rope_lab.train.stop import ignore
+
+STATUS = {CONFIRMED: 0, REVERSED: 10, UNDECIDED: 11}
+NOT_PLANNED = 14
+
+
+def compare(
+    ours: str,
+    theirs: str,
+    task: str,
+    *overrides: str,
+    scale: str = "quick",
+    measure: str = "score",
+    difference: float | None = None,
+    search: str = "5x5",
+    most_pairs: int = 40,
+    name: str = "",
+    out: str | Path | None = None,
+    yes: bool = False,
+    budget: str = "",
+) -> Verdict:
+    """Compare two schemes, or resume a comparison.
+
+    ours, theirs, task: names, or files: `./mine.py`
+    overrides:  settings of all runs, and hydra/launcher=…
+    measure:    `score`, the task's own; `steps` to its first threshold; or a metric
+    difference: the smallest one of interest, in the unit of tables (default: 5 points of a share,
+                2% of the baseline's loss, 10% of the steps)
+    search:     learning rates times seeds
+    most_pairs: of the verdict
+    name:       of our scheme on the page
+    out:        the folder of the comparison (default: below results/compare)
+    yes:        begin without a question
+    budget:     of both stages, `2h` or `30min`: a larger bill is refused
+
+    Raises ConfigError, and Stopped if there is no verdict yet: the same call then resumes.
+    """
+    order = Order(
+        ours=ours,
+        theirs=theirs,
+        task=task,
+        scale=scale,
+        measure=measure,
+        search=_search(search),
+        difference=difference,
+        most_pairs=most_pairs,
+        label=name,
+        overrides=tuple(word for word in overrides if not is_hydra(word)),
+        hydra=tuple(word for word in overrides if is_hydra(word)),
+        folder=_folder(ours, theirs, task, scale, measure, out),
+    )
+    asks = _asks(yes, _hours(budget))
+    study = stages.plan(order, asks)
+    runs = stages.run(order, study, asks)
+    return stages.verdict(order, study, runs)
+
+
+def _folder(
+    ours: str, theirs: str, task: str, scale: str, measure: str, out: str | Path | None
+) -> Path:
+    if out:
+        return Path(out).expanduser().absolute()
+    parts = [run_name(ours), run_name(theirs), run_name(task), scale]
+    if measure != "score":
+        parts.append(measure.replace("/", "_"))
+    return (RESULTS / "compare" / "-".join(parts)).absolute()
+
+
+def _search(text: str) -> tuple[int, int]:
+    """Rates and seeds of `5x5`. Raises ConfigError."""
+    rates, _, seeds = text.partition("x")
+    if rates.isdigit() and seeds.isdigit() and int(rates) >= 3 and int(seeds) >= 2:
+        return int(rates), int(seeds)
+    raise ConfigError(f"--search {text}: must be rates x seeds, 5x5; 3 rates and 2 seeds at least")
+
+
+def _hours(text: str) -> float | None:
+    """The hours of `2h` or `30min`; None if there is no limit. Raises ConfigError."""
+    if not text:
+        return None
+    for unit, hours in (("min", 1 / 60), ("h", 1.0)):
+        number = text.removesuffix(unit)
+        if number != text and number.replace(".", "", 1).isdigit():
+            return float(number) * hours
+    raise ConfigError(f"--budget {text}: must be a time, 2h or 30min")
+
+
+def _asks(yes: bool, budget: float | None) -> Asks:
+    """The question before runs begin."""
+    left = [budget]  # hours, after the bills that were agreed to
+
+    def ask(bill: Bill) -> None:
+        say(str(bill))
+        if left[0] is not None:
+            if bill.hours is None or bill.hours > left[0]:
+                raise Stopped(f"that is not within the budget: {duration(left[0])} are left")
+            left[0] -= bill.hours
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise Stopped("nobody can be asked here: --yes begins")
+        if input("begin? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise Stopped("not begun; the same command asks again")
+
+    return ask
+
+
+def _parser() -> ArgumentParser:
+    parser = argument_parser("compare", __doc__)
+    add = parser.add_argument
+    add("ours", metavar="MINE")
+    add("theirs", metavar="OTHER")
+    add("overrides", nargs="*", metavar="NAME=VALUE", help="settings of all runs")
+    add("--task", required=True)
+    add("--scale", default="quick", help="default: quick")
+    add("--measure", default="score", help="score, steps, or a metric (default: score)")
+    add("--difference", type=float, help="the smallest one of interest, in the unit of tables")
+    add("--search", default="5x5", metavar="RATESxSEEDS", help="default: 5x5")
+    add("--pairs-at-most", type=int, default=40, metavar="N", help="default: 40")
+    add("--name", default="", help="of MINE on the page")
+    add("--out", metavar="FOLDER", help="default: below results/compare")
+    add("--jobs", type=int, help="parallel runs (default: one per core)")
+    add("--yes", action="store_true", help="begin without a question")
+    add("--budget", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
+    add("--json", action="store_true", help="print the verdict as JSON, all else to stderr")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = _parser().parse_intermixed_args(arguments)
+    stdout = os.dup(1)
+    if given.json:  # also of child processes
+        os.dup2(2, 1)
+    status, content = _status(given)
+    ignore()
+    if given.json:
+        os.write(stdout, (json.dumps(content) + "\n").encode())
+    sys.exit(status)
+
+
+def _status(given: Namespace) -> tuple[int, dict[str, Any]]:
+    """Run the comparison: its exit status, and the verdict or the reason for none as JSON."""
+    words = list(given.overrides)
+    if given.jobs is not None:
+        words.append(f"hydra.launcher.n_jobs={given.jobs}")
+    options = {key: getattr(given, key) for key in ("scale", "measure", "difference", "search")}
+    options |= {key: getattr(given, key) for key in ("name", "out", "yes", "budget")}
+    try:
+        most = given.pairs_at_most
+        verdict = compare(given.ours, given.theirs, given.task, *words, most_pairs=most, **options)
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return stopped.status, {"word": "open", "reason": str(stopped)}
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_BAD_CONFIG, {"word": "refused", "reason": str(error)}
+    say(f"\n{verdict.word}\n\n{verdict.paragraph}\n\n{short_path(verdict.folder / PAGE)}")
+    return STATUS.get(verdict.word, NOT_PLANNED), as_json(verdict)
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

@@ -1,0 +1,67 @@
+"""The runs of a comparison: their settings, launching them, and which have ended."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rope_lab.comparing.order import Order
+from rope_lab.launch import sweep
+from rope_lab.launch.job import EXIT_FAILED
+from rope_lab.launch.jobs import Job
+from rope_lab.results.plans.bill import Bill
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.run import Run
+from rope_lab.text import ConfigError
+from rope_lab.train.instantiate import FILE
+from rope_lab.train.overrides import typed
+
+RUNS = "runs"  # within the folder of a comparison
+OPEN, NO_ROOM = 12, 13  # exit statuses: runs are to come; no difference can be seen
+Asks = Callable[[Bill], None]  # raises Stopped at a no
+
+
+class Stopped(Exception):
+    """A comparison without a verdict: why, and the exit status of the command."""
+
+    def __init__(self, message: str, status: int = OPEN):
+        super().__init__(message)
+        self.status = status
+
+
+def path_of(given: str, folder: Path) -> str:
+    """A scheme or task as a plan in a folder names it, as `position=` or `task=` takes it."""
+    return str(folder / given) if FILE.fullmatch(given) else given
+
+
+def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Job]:
+    """A job for each run, given as overrides; plan: the digest of its study."""
+    placed = [[*words, f"out={typed(folder / RUNS)}"] for words in every]
+    jobs = []
+    for job in sweep.compose_jobs(placed):
+        name, lr, seed = job.cfg.names.position, job.cfg.train.lr, job.cfg.seed
+        label = f"{name} train.lr={lr:g} seed={seed}"
+        jobs.append(replace(job, cfg=replace(job.cfg, plan=plan), label=label))
+    return jobs
+
+
+def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
+    """The runs of those jobs that have ended. Raises ConfigError if other code of ours made one."""
+    if not jobs or not (folder / RUNS).is_dir():
+        return {}
+    runs, _ = read(folder / RUNS)
+    by_id = {run.run_id: run for run in runs if run.ended}
+    found = {job: by_id[job.identity.run_id] for job in jobs if job.identity.run_id in by_id}
+    other = [job.label for job in found if job.is_of_other_code(job.record())]
+    if other:
+        remedy = f"go back to that code, or begin another comparison: --out {folder}-2"
+        raise ConfigError(f"{other[0]}: was run by other code of rope_lab; {remedy}")
+    return found
+
+
+def launch(order: Order, jobs: Sequence[Job], name: str, shows_scores: bool) -> None:
+    """Make runs. Raises Stopped if one has not ended."""
+    status = sweep.launch(jobs, order.launcher, name, shows_scores=shows_scores)
+    if status == EXIT_FAILED:
+        raise Stopped("a run failed, see above; the same command tries it again", status)
+    if status:
+        raise Stopped("stopped; the same command resumes", status)

@@ -1,0 +1,118 @@
+"""What is compared, as it was asked for, and the folder that holds the comparison."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rope_lab.files import digest, write_whole
+from rope_lab.launch import sweep
+from rope_lab.results.plans.study import run_name
+from rope_lab.text import ConfigError
+from rope_lab.train import plugin
+from rope_lab.train.instantiate import FILE
+
+CODE = "code"  # within the folder of a comparison: copies of the user's own files
+CHOSEN = (
+    "task",
+    "position",
+    "scale",
+    "seed",
+    "out",
+    "fresh",
+    "other_code",
+    "init_from",
+    "train.lr",
+)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A comparison as it was asked for.
+
+    ours, theirs, task: names, or paths of files
+    measure:   see `freeze.measure_of`
+    search:    the number of rates, and of seeds at the best ones
+    difference: the smallest one of interest; None: the rule of `freeze.smallest_difference`
+    most_pairs: of the verdict
+    label:     the name of our scheme on the page; empty for that of its file
+    overrides: settings of all runs
+    hydra:     settings of the launcher
+    folder:    of the comparison
+    """
+
+    ours: str
+    theirs: str
+    task: str
+    scale: str
+    measure: str
+    search: tuple[int, int]
+    difference: float | None
+    most_pairs: int
+    label: str
+    overrides: tuple[str, ...]
+    hydra: tuple[str, ...]
+    folder: Path
+
+    def __post_init__(self):
+        for word in self.overrides:
+            key = word.lstrip("+~").partition("=")[0]
+            if key in CHOSEN or key.startswith("position."):
+                own = "write a scheme of your own with it" if "position" in key else "leave it out"
+                raise ConfigError(f"{word}: compare decides it; {own}")
+        if run_name(self.ours) == run_name(self.theirs):
+            raise ConfigError(f"{self.ours} and {self.theirs}: have the same name; rename a file")
+
+    @functools.cached_property
+    def launcher(self) -> dict[str, Any]:
+        """The settings of the launcher. Raises ConfigError."""
+        words = list(self.hydra)
+        if not any(word.startswith("hydra/launcher=") for word in words):
+            words.insert(0, "hydra/launcher=joblib")
+        return sweep.launcher_settings(words)
+
+    @property
+    def at_once(self) -> int:
+        """How many runs go side by side."""
+        return sweep.shares(self.launcher)[0]
+
+    @functools.cached_property
+    def code(self) -> dict[str, bytes]:
+        """The files of the user's own schemes and task, and all that they import."""
+        contents: dict[str, bytes] = {}
+        for given in (self.ours, self.theirs, self.task):
+            file = FILE.fullmatch(given)
+            own = plugin.sources(Path(file["path"])) if file else {}
+            for name, content in own.items():
+                if contents.setdefault(name, content) != content:
+                    raise ConfigError(f"{name}: two files of this name are used; rename one")
+        return contents
+
+    @property
+    def code_digests(self) -> dict[str, str]:
+        """Name and digest of each file of `code`."""
+        return {name: digest(content) for name, content in sorted(self.code.items())}
+
+    @functools.cached_property
+    def copies(self) -> Path:
+        """The folder of the copies of `code`, by their digest."""
+        lines = [f"{name} {recorded}" for name, recorded in self.code_digests.items()]
+        return self.folder / CODE / digest("\n".join(lines).encode())[:8]
+
+    def copied(self, given: str) -> str:
+        """A scheme or task as a plan in the folder names it: its copy, or its name."""
+        file = FILE.fullmatch(given)
+        if not file:
+            return given
+        copy = (self.copies / Path(file["path"]).name).relative_to(self.folder)
+        return ":".join(filter(None, [str(copy), file["name"]]))
+
+    def copy_code(self) -> None:
+        """Copy the user's own files. Raises ConfigError if a copy was edited."""
+        for name, content in self.code.items():
+            path = self.copies / name
+            if path.exists() and path.read_bytes() != content:
+                raise ConfigError(f"{path}: the copy was edited; edit your own file, and delete it")
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, content)

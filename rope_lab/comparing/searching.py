@@ -1,0 +1,190 @@
+"""The first stage of a comparison: the learning rates of both schemes are searched alike."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rope_lab.check import check
+from rope_lab.comparing.launching import (
+    NO_ROOM,
+    Asks,
+    Stopped,
+    ended,
+    jobs_of,
+    launch,
+    path_of,
+)
+from rope_lab.comparing.order import Order
+from rope_lab.launch.jobs import Job
+from rope_lab.model.device import cpu_name
+from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.results import Comparison, Result, answered
+from rope_lab.results.plans import freeze
+from rope_lab.results.plans.bill import Bill, run_seconds
+from rope_lab.results.plans.search import Cell, Search, SearchState
+from rope_lab.results.plans.study import run_name
+from rope_lab.results.records.catalogue import Published, TaskReport
+from rope_lab.results.records.known import known_runs
+from rope_lab.results.records.measures import Measure
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import Arm
+from rope_lab.text import ConfigError, say
+from rope_lab.train import config, trainer
+
+FIRST_SEED = 100
+SOLVED = 0.995  # a share from which a task counts as solved
+Runs = Mapping[Cell, Run]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The outcome of a search.
+
+    result: the comparison of both schemes at their best rates; runs: all of the search
+    """
+
+    progress: SearchState
+    report: TaskReport
+    result: Result
+    runs: list[Run]
+
+
+def search(order: Order, asks: Asks) -> Found:
+    """Search, or resume a search that was interrupted; asks: raises Stopped at a no.
+
+    Raises Stopped, also if a comparison of these schemes can show no difference.
+    """
+    common = [f"task={path_of(order.copied(order.task), order.folder)}", f"scale={order.scale}"]
+    common += order.overrides
+    schemes = order.copied(order.ours), order.copied(order.theirs)
+    _check_measure(order)
+    order.copy_code()
+    usual = config.load(*common, f"position={path_of(schemes[0], order.folder)}")
+    rates, seeds = order.search
+    searched = Search(schemes, usual.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
+    jobs: dict[Cell, Job] = {}
+    has_asked = False
+    while True:
+        runs = _ended(order, jobs)
+        progress = searched.progress(_gains(order, runs))
+        if not progress.missing:
+            break
+        new = [cell for cell in progress.missing if cell not in jobs]
+        if new:  # they may have ended before
+            words = [_words(order, common, cell) for cell in new]
+            jobs |= dict(zip(new, jobs_of(words, order.folder), strict=True))
+            continue
+        if not has_asked:
+            has_asked = True
+            for scheme in schemes if not runs else ():
+                _check_scheme(order, scheme, common)
+            asks(_bill(order, searched, usual, len(runs)))
+        launch(order, [jobs[cell] for cell in progress.missing], "search", shows_scores=True)
+    found = _found(order, schemes, progress, runs)
+    _check_room(order, found)
+    return found
+
+
+def _check_measure(order: Order) -> None:
+    """Raises ConfigError if a task of ours has no such measure."""
+    report = Published().report(run_name(order.task), {"eval/accuracy", "eval/loss"}, {})
+    freeze.measure_of(report, order.measure)
+
+
+def _check_scheme(order: Order, scheme: str, common: list[str]) -> None:
+    """Raises ConfigError if a scheme of the user's own fails a check: one that sees later tokens
+    would be ahead of any other.
+    """
+    if scheme in (order.ours, order.theirs):  # one of ours, not a copy
+        return
+    words = [*common, f"position={path_of(scheme, order.folder)}"]
+    for kind, name, message in check(trainer.resolve(config.load(*words)), "position"):
+        if kind == "WRONG":
+            remedy = "rope-lab check says more"
+            raise ConfigError(f"{run_name(scheme)} fails the check {name}: {message}; {remedy}")
+
+
+def _words(order: Order, common: list[str], cell: Cell) -> list[str]:
+    position = path_of(cell.scheme, order.folder)
+    return [*common, f"position={position}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
+
+
+def _ended(order: Order, jobs: Mapping[Cell, Job]) -> dict[Cell, Run]:
+    runs = ended(list(jobs.values()), order.folder)
+    return {cell: runs[job] for cell, job in jobs.items() if job in runs}
+
+
+def report_of(order: Order, runs: Runs) -> TaskReport:
+    """The report of the task."""
+    run = next(iter(runs.values()))
+    return Published().report(run_name(order.task), set(run.metrics), run.settings, run.data)
+
+
+def _gains(order: Order, runs: Runs) -> dict[Cell, float]:
+    """The value of each run, higher is better; the worst of one that diverged."""
+    if not runs:
+        return {}
+    measure = freeze.measure_of(report_of(order, runs), order.measure)
+    return {cell: _gain(measure, run) for cell, run in runs.items()}
+
+
+def _gain(measure: Measure, run: Run) -> float:
+    gain = measure.sign * measure.of(run)
+    return -math.inf if math.isnan(gain) else gain
+
+
+def _bill(order: Order, searched: Search, usual: config.Config, done: int) -> Bill:
+    """Of the search: from the time of known runs, if no setting changes it."""
+    changed = any(word.startswith(("model.", "task.")) for word in order.overrides)
+    known = [] if changed else known_runs(RESULTS)
+    steps = usual.train.steps
+    seconds, source = run_seconds(known, run_name(order.task), order.scale, steps, cpu_name())
+    grid = searched.grid
+    say(
+        f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {searched.seeds[0]}; "
+        f"then the best 2 of each scheme on seeds {searched.seeds[1]} to {searched.seeds[-1]}"
+    )
+    return Bill("search", searched.runs - done, seconds, order.at_once, source)
+
+
+def _found(
+    order: Order, schemes: tuple[str, str], progress: SearchState, runs: dict[Cell, Run]
+) -> Found:
+    """Both schemes at their best rates, compared over the seeds of the search."""
+    report = report_of(order, runs)
+    arms = []
+    for scheme in schemes:
+        rate = progress.best[scheme]
+        own = [run for cell, run in runs.items() if (cell.scheme, cell.rate) == (scheme, rate)]
+        arms.append(Arm(run_name(scheme), tuple(own)))
+    measure = freeze.measure_of(report, order.measure)
+    first = next(iter(runs.values())).settings
+    asked = Comparison(
+        name="search",
+        task=order.task,
+        scale=order.scale,
+        report=report,
+        measure=measure,
+        ours=arms[0],
+        theirs=arms[1],
+        test="none",
+        guess=report.guess if measure == report.measure else None,
+        problems=first.get("eval.problems_at_end") or first.get("eval.problems") or 1,
+    )
+    return Found(progress, report, answered(asked), list(runs.values()))
+
+
+def _check_room(order: Order, found: Found) -> None:
+    """Raise Stopped if these schemes cannot be told apart, whatever the number of seeds."""
+    result, pairs = found.result, found.result.pairs
+    harder = "a harder scale, or settings of the task that make it harder"
+    if len(pairs) < 2:
+        raise Stopped(f"fewer than two pairs finished at the best rates; {order.folder}", NO_ROOM)
+    if result.measure.share and pairs.min(axis=None) >= SOLVED * result.measure.times:
+        solved = "both schemes solve the task on every seed of the search"
+        raise Stopped(f"{solved}: ask for --measure steps, or {harder}", NO_ROOM)
+    if not result.differences.any():
+        raise Stopped(f"both schemes have equal values on every seed: ask for {harder}", NO_ROOM)
+    if result.at_chance:
+        longer = "train longer (train.steps=…), or ask for an easier scale"
+        raise Stopped(f"neither scheme learned the task in the search: {longer}", NO_ROOM)

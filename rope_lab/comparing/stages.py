@@ -1,0 +1,242 @@
+"""The stages of a comparison, each read from its folder and never stored: without a plan the rates
+are searched and a plan is frozen; with a plan its runs are made; when all have ended there is a
+verdict.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from rope_lab.comparing.launching import OPEN, Asks, Stopped, ended, jobs_of, launch, path_of
+from rope_lab.comparing.order import Order
+from rope_lab.comparing.relatives import relatives
+from rope_lab.comparing.searching import Found, search
+from rope_lab.files import digest, write_whole
+from rope_lab.launch.jobs import Job
+from rope_lab.places import RESULTS
+from rope_lab.results.plans import freeze, tries
+from rope_lab.results.plans.bill import Bill
+from rope_lab.results.plans.families import of_study
+from rope_lab.results.plans.freeze import Question
+from rope_lab.results.plans.study import NAME, Study, run_name
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.kept import keep, read_kept
+from rope_lab.results.records.known import Known, known_runs
+from rope_lab.results.records.measures import Measure
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import seeds as seeds_text
+from rope_lab.results.views import verdict_page
+from rope_lab.results.views.verdict import Verdict
+from rope_lab.text import ConfigError, say, short_path
+from rope_lab.train.overrides import typed
+
+SEARCH = "search"  # within the folder of a comparison: kept rows
+RESOLVED = ("train.precision", "device")  # settings that `auto` leaves to the machine
+
+
+def plan(order: Order, asks: Asks) -> Study:
+    """The plan of a comparison: the frozen one or, after the search, a new one. Raises Stopped and
+    ConfigError.
+    """
+    path = order.folder / NAME
+    if path.exists():
+        study = freeze.study_of(path.read_text("utf-8"))
+        _check_same(order, study)
+        return study
+    found = search(order, asks)
+    text = _frozen(order, found)
+    study = freeze.study_of(text)
+    rows = order.folder / SEARCH
+    rows.mkdir(parents=True, exist_ok=True)
+    keep(found.runs, rows)
+    tries.add(order.folder, study)
+    write_whole(path, text.encode())
+    return study
+
+
+def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
+    """Make the runs of a plan that have not ended. Returns all; raises Stopped and ConfigError."""
+    _check_copies(order.folder, study)
+    jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
+    before = ended(jobs, order.folder)
+    waiting = [job for job in jobs if job not in before]
+    if waiting:
+        _check_plan(order, study, list(before.values()))
+        timed = list(before.values()) or read_kept(order.folder / SEARCH)[0]
+        seconds = sum(run.seconds for run in timed) / len(timed)
+        source = f"mean of {len(timed)} runs so far"
+        asks(Bill("verdict", len(waiting), seconds, order.at_once, source))
+        launch(order, waiting, study.name, shows_scores=False)
+    now = ended(jobs, order.folder)
+    if len(now) < len(jobs):
+        raise Stopped(f"{len(now)} of {len(jobs)} runs have ended; the same command resumes", OPEN)
+    return now
+
+
+def verdict(order: Order, study: Study, runs: dict[Job, Run]) -> Verdict:
+    """Keep the runs of a plan that have all ended, and write the verdict."""
+    rows = order.folder / study.rows
+    rows.mkdir(exist_ok=True)
+    keep(list(runs.values()), rows)
+    results = of_study(study, list(runs.values()), Published(), order.folder / NAME)
+    primary, *secondary = results
+    searched, _ = read_kept(order.folder / SEARCH)
+    published = Published()
+    ours, theirs = (run_name(scheme.split()[0]) for scheme in study.seeds)
+    alike = []
+    for line in tries.read(order.folder.parent):
+        if (line["schemes"], line["task"]) == ([ours, theirs], study.task):
+            alike.append(line)
+    found = Verdict(
+        folder=order.folder,
+        result=primary,
+        secondary=secondary,
+        searched=searched,
+        names=(order.label or published.title(ours), published.title(theirs)),
+        tries=alike,
+        edited=_edited(order, study),
+        relatives=[name for name in relatives(next(iter(runs))) if name != theirs],
+    )
+    verdict_page.write(found)
+    return found
+
+
+def _edited(order: Order, study: Study) -> list[str]:
+    """The user's own files that are no longer as they were when the plan was frozen."""
+    try:
+        now = order.code_digests
+    except ConfigError:  # a file is gone
+        now = {}
+    return [name for name, recorded in study.code.items() if now.get(name) != recorded]
+
+
+def _overrides(order: Order, study: Study) -> list[list[str]]:
+    """The overrides of each run of a plan."""
+    settings = [f"{key}={typed(value)}" for key, value in study.settings.items()]
+    words = [f"task={path_of(study.task, order.folder)}", f"scale={study.scale}", *settings]
+    for word in order.overrides:
+        if word.lstrip("+~").partition("=")[0] not in study.settings:
+            words.append(word)
+    every = []
+    for scheme, seed in study.cells:
+        name, *own = scheme.split()
+        every.append([*words, f"position={path_of(name, order.folder)}", *own, f"seed={seed}"])
+    return every
+
+
+def _frozen(order: Order, found: Found) -> str:
+    """The text of the plan, from what the search found."""
+    result = found.result
+    measure, (_, baseline) = result.measure, result.means
+    wanted = order.difference or freeze.smallest_difference(measure, float(baseline))
+    size = freeze.size(result.differences, wanted, order.most_pairs)
+    known = {run.seed for run in _known(order)}
+    known |= tries.seeds(order.folder, order.code_digests)
+    question = Question(
+        name=order.folder.name,
+        ours=order.copied(order.ours),
+        theirs=order.copied(order.theirs),
+        task=order.copied(order.task),
+        scale=order.scale,
+        measure=measure,
+        report=found.report,
+        settings=_settings(order, found.runs),
+    )
+    seeds = freeze.fresh_seeds(size.pairs, known)
+    reason = _reason(size, measure, len(result.pairs))
+    best, diverged = found.progress.best, _diverged(measure, found.runs)
+    ours, theirs = (f"{run_name(each)} {best[each]:g}" for each in (question.ours, question.theirs))
+    say(f"learning rates: {ours}, {theirs}, of {len(found.progress.rates)}")
+    say(reason)
+    say(f"frozen: {short_path(order.folder / NAME)}, {seeds_text(seeds)}, sign-flip test")
+    return freeze.plan_text(question, best, seeds, reason, wanted, diverged, order.code_digests)
+
+
+def _reason(size: freeze.Size, measure: Measure, pairs: int) -> str:
+    """Why a plan has so many pairs."""
+    digits, unit = measure.digits, measure.unit
+    spread = f"{pairs} pairs of the search differ with a standard deviation of {size.spread:.3g}"
+    limit = f"its {freeze.LIMIT:.0%} upper limit is {size.limit:.3g}"
+    found = f"{size.pairs} pairs find a difference of {size.finds:.{digits}f} {unit}"
+    wanted = f"of interest: {size.wanted:.{digits}f}"
+    return f"{spread}; {limit}. {found} with power {freeze.POWER:g} ({wanted})."
+
+
+def _settings(order: Order, runs: list[Run]) -> dict[str, Any]:
+    """The settings that the plan fixes: those that were given, and those that the runs of the
+    search resolved. Raises ConfigError if these differ.
+    """
+    first = runs[0]
+    given = [word.lstrip("+~").partition("=")[0] for word in order.overrides]
+    fixed = {key: first.settings[key] for key in given if key in first.settings}
+    fixed.pop("task.path", None)
+    if first.settings.get("task.corpus"):
+        fixed["task.corpus"] = first.settings["task.corpus"]
+    for key in RESOLVED:
+        fixed[key] = first.settings[key]
+    fixed["threads"] = first.threads
+    for run in runs:
+        other = [key for key in RESOLVED if run.settings[key] != fixed[key]]
+        if other or run.threads != fixed["threads"]:
+            key = other[0] if other else "threads"
+            raise ConfigError(f"{key}: the runs of the search differ in it; set {key}=…")
+    return fixed
+
+
+def _diverged(measure: Measure, runs: list[Run]) -> float:
+    """The value of a diverged run, in the metric's own unit: 0 if higher is better, else the
+    largest value before training.
+    """
+    if measure.higher_is_better:
+        return 0.0
+    first = []
+    for run in runs:
+        curve = run.curves.get(measure.metric) or run.curves["eval/loss"]
+        first.append(curve[1][0])
+    return max(first)
+
+
+def _check_same(order: Order, study: Study) -> None:
+    """Raises ConfigError if the plan is of another comparison than the one that is asked for."""
+    ours, theirs = (run_name(scheme.split()[0]) for scheme in study.seeds)
+    asked = run_name(order.ours), run_name(order.theirs), run_name(order.task), order.scale
+    if asked != (ours, theirs, run_name(study.task), study.scale):
+        held = f"{ours} against {theirs} on {study.task}, {study.scale}"
+        raise ConfigError(f"{order.folder}: holds {held}; --out names another folder")
+    if order.difference not in (None, study.difference):
+        frozen = f"the plan was frozen with {study.difference:g}"
+        raise ConfigError(
+            f"--difference {order.difference:g}: {frozen}; --out names another folder"
+        )
+
+
+def _known(order: Order) -> list[Known]:
+    """All known runs of the task and scale."""
+    every = [*known_runs(RESULTS), *known_runs(order.folder)]
+    asked = run_name(order.task), order.scale
+    return [run for run in every if (run.task, run.scale) == asked]
+
+
+def _check_plan(order: Order, study: Study, before: list[Run]) -> None:
+    """Raises ConfigError if a plan was changed after its first run, or has seeds of known runs."""
+    if any(run.plan != study.digest for run in before):
+        changed = "was changed after its first run, or runs of these settings were made before it"
+        raise ConfigError(f"{order.folder / NAME}: {changed}; restore it, or compare anew by --out")
+    if before:
+        return
+    known = {run.seed for run in _known(order) if run.plan != study.digest}
+    spent = sorted(known & {seed for _, seed in study.cells})
+    if spent:
+        fresh = "has known runs of this task; a plan needs fresh seeds"
+        raise ConfigError(f"{order.folder / NAME}: seed {spent[0]} {fresh}")
+
+
+def _check_copies(folder: Path, study: Study) -> None:
+    """Raises ConfigError if a file that the plan's runs use is not as it was when it was frozen."""
+    own = [scheme.split()[0] for scheme in study.seeds] + [study.task]
+    places = {(folder / each).parent for each in own if each.partition(":")[0].endswith(".py")}
+    for name, recorded in study.code.items():
+        for place in places:
+            path = place / name
+            if not path.is_file() or digest(path.read_bytes()) != recorded:
+                lost = f"{short_path(path)}: is not as it was when the plan was frozen"
+                raise ConfigError(f"{lost}; restore it, or begin another comparison")

@@ -1,0 +1,135 @@
+"""The search for the learning rates of two schemes: the same rates for both, on the same seeds.
+
+First every rate on one seed; then the best two of each scheme on the other seeds. If the best rate
+of either scheme is the lowest or the highest, both schemes get one more rate there.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+FINALISTS = 2  # rates of each scheme that all seeds are run at
+WIDENINGS = 2  # at most
+
+
+class Cell(NamedTuple):
+    """A run of the search."""
+
+    scheme: str
+    rate: float
+    seed: int
+
+
+Gains = Mapping[Cell, float]  # of ended runs, higher is better; -inf of a diverged one
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """How far a search is.
+
+    missing: runs to make next; none if it has ended
+    rates:   all that are tried, from the lowest
+    best:    the rate of each scheme; empty before the end
+    at_end:  the schemes whose best rate is the lowest or the highest all the same
+    """
+
+    missing: list[Cell]
+    rates: list[float]
+    best: dict[str, float] = field(default_factory=dict)
+    at_end: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Search:
+    """usual: the rate of the recipe; rates: how many are tried at first, each twice the one before,
+    ¼ ½ 1 2 4 times the usual one for five; seeds: all rates are tried on the first one.
+    """
+
+    schemes: tuple[str, str]
+    usual: float
+    rates: int
+    seeds: Sequence[int]
+
+    @property
+    def grid(self) -> list[float]:
+        powers = range(-(self.rates // 2), self.rates - self.rates // 2)
+        return [float(f"{self.usual * 2.0**power:.6g}") for power in powers]
+
+    @property
+    def runs(self) -> int:
+        """How many runs it takes if no rate is added."""
+        finalists = min(FINALISTS, self.rates)
+        return len(self.schemes) * (self.rates + finalists * (len(self.seeds) - 1))
+
+    def progress(self, gains: Gains) -> SearchState:
+        """What it has found in the runs that have ended, and which runs are next."""
+        begun, widenings = self._on_first_seed(gains)
+        if begun.missing:
+            return begun
+        finalists = {}
+        for scheme in self.schemes:
+            ranked = self._ranked(scheme, begun.rates, self.seeds[:1], gains)
+            finalists[scheme] = ranked[:FINALISTS]
+        return self._on_all_seeds(finalists, begun.rates, gains, widenings)
+
+    def _on_first_seed(self, gains: Gains) -> tuple[SearchState, int]:
+        """Every rate on one seed, with more rates while the best of a scheme is at an end; and how
+        often rates may still be added.
+        """
+        rates, seed, widenings = self.grid, self.seeds[0], WIDENINGS
+        while True:
+            cells = [Cell(scheme, rate, seed) for rate in rates for scheme in self.schemes]
+            missing = [cell for cell in cells if cell not in gains]
+            if missing:
+                return SearchState(missing, rates), widenings
+            best = [self._ranked(scheme, rates, [seed], gains)[0] for scheme in self.schemes]
+            new = _beyond(rates, best)
+            if not new or not widenings:
+                return SearchState([], rates), widenings
+            rates, widenings = sorted([*rates, *new]), widenings - 1
+
+    def _on_all_seeds(
+        self, finalists: dict[str, list[float]], rates: list[float], gains: Gains, widenings: int
+    ) -> SearchState:
+        """The finalists of each scheme on every seed, with more rates while the best is at an
+        end.
+        """
+        while True:
+            cells = []
+            for seed in self.seeds:
+                for scheme, own in finalists.items():
+                    cells += [Cell(scheme, rate, seed) for rate in sorted(own)]
+            missing = [cell for cell in cells if cell not in gains]
+            if missing:
+                return SearchState(missing, rates)
+            best = {s: self._ranked(s, own, self.seeds, gains)[0] for s, own in finalists.items()}
+            new = _beyond(rates, best.values())
+            if not new or not widenings:
+                at_end = [scheme for scheme, rate in best.items() if _beyond(rates, [rate])]
+                return SearchState([], rates, best, at_end)
+            rates, widenings = sorted([*rates, *new]), widenings - 1
+            finalists = {scheme: [*own, *new] for scheme, own in finalists.items()}
+
+    def _ranked(
+        self, scheme: str, rates: Sequence[float], seeds: Sequence[int], gains: Gains
+    ) -> list[float]:
+        """Rates from the best mean over seeds; of equal ones the nearest to the usual rate first,
+        then the lower.
+        """
+
+        def order(rate: float) -> tuple[float, float, float]:
+            mean = sum(gains[Cell(scheme, rate, seed)] for seed in seeds) / len(seeds)
+            return -mean, abs(math.log2(rate / self.usual)), rate
+
+        return sorted(rates, key=order)
+
+
+def _beyond(rates: list[float], best: Iterable[float]) -> list[float]:
+    """The rates to add: below the lowest if it is the best of a scheme, above the highest too."""
+    bests, new = set(best), []
+    if rates[0] in bests:
+        new.append(rates[0] / 2)
+    if rates[-1] in bests:
+        new.append(rates[-1] * 2)
+    return new

@@ -1,0 +1,34 @@
+"""The figure of a verdict: every seed of two schemes, paired."""
+
+import altair as alt
+
+from rope_lab.results.comparisons.results import Result
+
+GREY = "#8c959f"
+WIDTH, HEIGHT = 220, 260  # pixels
+
+
+def paired(result: Result, names: tuple[str, str], colors: tuple[str, str]) -> alt.LayerChart:
+    """A dot for each run; a line joins the runs of a seed, a bar marks each mean.
+
+    names, colors: of ours and theirs
+    """
+    measure = result.measure
+    values = result.pairs.rename(columns=dict(zip(("ours", "theirs"), names, strict=True)))
+    points = values.rename_axis("seed").reset_index().melt("seed", var_name="scheme")
+    points = points.astype({"seed": str})
+    unit = measure.unit
+    if measure.at == "log steps":
+        points["value"] = points.value.rpow(2.718281828459045)
+        unit = unit.removeprefix("logarithm of ")
+    axis = alt.Axis(labelAngle=0, labelFontWeight="bold", labelOverlap=False)
+    x = alt.X("scheme:N", sort=list(names), title=None, axis=axis)
+    scale = alt.Scale(zero=False, nice=True, type="log" if measure.at == "log steps" else "linear")
+    y = alt.Y("value:Q", title=f"{unit} ({measure.better} is better)", scale=scale)
+    domain = alt.Scale(domain=list(names), range=list(colors))
+    color = alt.Color("scheme:N", scale=domain, legend=None)
+    base = alt.Chart(points).encode(x=x, y=y)
+    joined = base.mark_line(color=GREY, strokeWidth=1, opacity=0.7).encode(detail="seed:N")
+    dots = base.mark_circle(size=55, opacity=0.9).encode(color=color, tooltip=["seed", "value"])
+    means = base.mark_tick(thickness=3, size=34).encode(y=y.aggregate("mean"), color=color)
+    return alt.layer(joined, dots, means).properties(width=WIDTH, height=HEIGHT)

@@ -1,0 +1,160 @@
+"""The verdict of one comparison, and the paragraph that states it."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.stats import ALPHA, Interval
+from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
+from rope_lab.results.plans.families import PlannedFamily
+from rope_lab.results.plans.study import run_name
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.measures import Measure
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import Arm, numbers
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A comparison that has ended.
+
+    result:    of its primary test; secondary: of the others
+    searched:  the runs of the search
+    names:     of ours and theirs on the page
+    edited:    files of the user's own that are no longer as they were when the plan was frozen
+    relatives: other schemes of which ours is a small change
+    tries:     of these schemes on this task, in this folder; with this one
+    """
+
+    folder: Path
+    result: Result
+    secondary: list[Result]
+    searched: list[Run]
+    names: tuple[str, str]
+    tries: list[dict[str, Any]]
+    edited: list[str] = field(default_factory=list)
+    relatives: list[str] = field(default_factory=list)
+
+    @property
+    def family(self) -> PlannedFamily:
+        return self.result.family
+
+    @property
+    def word(self) -> str:
+        """confirmed, reversed or undecided; `ahead; …` and the like if it does not count as
+        planned.
+        """
+        return plan_word(self.result)
+
+    @property
+    def difference(self) -> Interval:
+        """Ours − theirs, in the unit of the measure."""
+        return self.result.difference
+
+    @property
+    def paragraph(self) -> str:
+        """What was found, in words that may be quoted."""
+        return " ".join([_claim(self), _numbers(self), _trained(self), _fixed(self)])
+
+    @property
+    def arms(self) -> tuple[Arm, Arm]:
+        """Ours and theirs."""
+        return self.result.comparison.ours, self.result.comparison.theirs
+
+    def plot(self) -> Any:
+        """The figure, an Altair chart."""
+        from rope_lab.results.views.paired import paired  # Altair takes half a second
+
+        published = Published()
+        schemes = [run_name(arm.partition(" ")[0]) for arm in self.family.study.seeds]
+        ours, theirs = (published.color(scheme, schemes) for scheme in schemes)
+        return paired(self.result, self.names, (ours, theirs))
+
+
+def _claim(verdict: Verdict) -> str:
+    ours, theirs = verdict.names
+    where = f"on {verdict.result.title}"
+    if verdict.word == CONFIRMED:
+        return f"{ours} is ahead of {theirs} {where}."
+    if verdict.word == REVERSED:
+        return f"{theirs} is ahead of {ours} {where}."
+    if verdict.family.problems:
+        return f"{ours} against {theirs} {where}: {verdict.word}."
+    return f"No difference between {ours} and {theirs} is shown {where}."
+
+
+def _numbers(verdict: Verdict) -> str:
+    """The means, the difference with its interval, and the test."""
+    result, measure = verdict.result, verdict.result.measure
+    found, digits = result.difference, measure.digits
+    ours, theirs = (shown(measure, mean) for mean in result.means)
+    test = f"sign-flip test over {found.n} pairs of seeds, p = {result.p:.2g}"
+    if measure.at == "log steps":
+        ratio, low, high = (math.exp(each) for each in (found.mean, found.low, found.high))
+        text = (
+            f"The geometric means are {ours} and {theirs} {unit_of(measure)}, a ratio of "
+            f"{ratio:.2f} (95% interval {low:.2f} to {high:.2f}; {test})."
+        )
+    else:
+        interval = f"95% interval {found.low:+.{digits}f} to {found.high:+.{digits}f}"
+        text = (
+            f"The means are {ours} and {theirs} {measure.unit} ({measure.better} is better), a "
+            f"difference of {found.mean:+.{digits}f} ({interval}; {test})."
+        )
+    return text if result.p < ALPHA else f"{text} {_excluded(verdict)}"
+
+
+def _excluded(verdict: Verdict) -> str:
+    """Which leads an undecided comparison excludes."""
+    (ours, theirs), gain, digits = verdict.names, verdict.result.gain, verdict.result.measure.digits
+    most, theirs_most = max(gain.high, 0), max(-gain.low, 0)
+    return (
+        f"The interval excludes that {ours} is ahead by more than {most:.{digits}f} and that "
+        f"{theirs} is ahead by more than {theirs_most:.{digits}f}."
+    )
+
+
+def shown(measure: Measure, value: float) -> str:
+    """A value in the unit of tables; of a logarithm of steps, the steps."""
+    if measure.at == "log steps":
+        return f"{math.exp(value):,.0f}"
+    return f"{value:.{measure.digits}f}"
+
+
+def unit_of(measure: Measure) -> str:
+    """The unit of what `shown` shows."""
+    return measure.unit.removeprefix("logarithm of ")
+
+
+def _trained(verdict: Verdict) -> str:
+    """The size of the models, their training, and how the learning rates were found."""
+    ours, theirs = (arm.runs[0] for arm in verdict.arms)
+    settings, study = ours.all_settings, verdict.family.study
+    size = f"{ours.parameters:,}"
+    if ours.parameters != theirs.parameters:
+        size = f"{ours.parameters:,} and {theirs.parameters:,}"
+    rates = sorted({run.settings["train.lr"] for run in verdict.searched})
+    found = " and ".join(f"{run.settings['train.lr']:g}" for run in (ours, theirs))
+    return (
+        f"Both are transformers of {size} parameters, trained for {settings['train.steps']:,} "
+        f"steps of {settings['train.batch_size']} sequences (scale {study.scale}). Their learning "
+        f"rates, {found}, were searched alike over {len(rates)} values from {rates[0]:g} to "
+        f"{rates[-1]:g}, with {len(verdict.searched) // 2} runs each."
+    )
+
+
+def _fixed(verdict: Verdict) -> str:
+    """What was fixed before the runs, and with which code."""
+    study, run = verdict.family.study, verdict.arms[0].runs[0]
+    seeds = numbers(verdict.result.seeds)
+    fixed = (
+        f"Rates, seeds ({seeds}, used by no run before), their number and the test were fixed "
+        f"before the first of these runs (plan {study.digest}, rope_lab at commit {run.commit})."
+    )
+    if verdict.family.problems:
+        fixed = f"It does not count as planned: {verdict.family.problems[0].line}."
+    if len(verdict.tries) > 1:
+        fixed += f" It is comparison {len(verdict.tries)} of these schemes on this task."
+    return fixed

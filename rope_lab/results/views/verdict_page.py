@@ -1,0 +1,235 @@
+"""The files of a verdict: a page with paragraph, figure and tables; also LaTeX, CSV and JSON."""
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from rope_lab.files import make_folder, write_whole
+from rope_lab.places import ROOT
+from rope_lab.results.plans.study import run_name
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.run import Run
+from rope_lab.results.views import tables
+from rope_lab.results.views.plan_page import text as described
+from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
+from rope_lab.results.views.verdict import Verdict, shown, unit_of
+
+PAGE, FIGURE = "verdict.md", "verdict.svg"
+EVIDENCE = (
+    "Every run records the digest of the plan. That shows that the runs were made for this plan, "
+    "not that nobody ran others before; commit the plan before its runs to show when it was made."
+)
+
+
+def write(verdict: Verdict) -> None:
+    """Write all files of a verdict into its folder."""
+    from rope_lab.results.views import render  # with Altair, which takes half a second
+
+    chart = verdict.plot()
+    main = table(verdict)
+    files = {
+        PAGE: page(verdict).encode(),
+        FIGURE: render.svg(chart),
+        "verdict.pdf": render.pdf(chart),
+        "verdict.tex": tables.latex(main, caption(verdict)).encode(),
+        "verdict.csv": tables.csv(every_seed(verdict)).encode(),
+        "verdict.json": (json.dumps(as_json(verdict), indent=2) + "\n").encode(),
+    }
+    make_folder(verdict.folder)
+    for name, content in files.items():
+        write_whole(verdict.folder / name, content)
+
+
+def page(verdict: Verdict) -> str:
+    """The page in Markdown."""
+    ours, theirs = map(escaped, verdict.names)
+    parts = [
+        f"# {ours} against {theirs} on {escaped(verdict.result.title)}",
+        f"**{escaped(verdict.word)}**",
+        f"> {escaped(verdict.paragraph)}",
+        f"![Every seed of both schemes, paired]({FIGURE})",
+        markdown(table(verdict)),
+        "## Every seed",
+        markdown(every_seed(verdict)),
+    ]
+    if verdict.secondary:
+        parts += ["## Described, decides nothing", markdown(_secondary(verdict))]
+    parts += ["## The search for learning rates", markdown(search(verdict))]
+    parts.append(bullets([*warnings(verdict), verdict.family.study.reason, EVIDENCE]))
+    parts += ["## Not tested", bullets(not_tested(verdict))]
+    if len(verdict.tries) > 1:
+        parts += ["## All comparisons of these schemes here", markdown(_tries(verdict))]
+    if verdict.family.problems:
+        problems = [Strong(problem.line) for problem in verdict.family.problems]
+        parts += ["## Problems", bullets(problems)]
+    return "\n\n".join(parts) + "\n"
+
+
+def caption(verdict: Verdict) -> str:
+    """The caption of the table in a paper."""
+    study, run = verdict.family.study, verdict.arms[0].runs[0]
+    name = f"{verdict.names[0]} against {verdict.names[1]} on {verdict.result.title}"
+    seeds = f"{verdict.difference.n} pairs of seeds"
+    return f"{name}, scale {study.scale}, {seeds}; rope_lab at commit {run.commit}."
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """The verdict for a program."""
+    study, difference = verdict.family.study, verdict.difference
+    return {
+        "word": verdict.word,
+        "paragraph": verdict.paragraph,
+        "schemes": list(verdict.names),
+        "task": study.task,
+        "scale": study.scale,
+        "unit": verdict.result.measure.unit,
+        "higher_is_better": verdict.result.measure.sign > 0,
+        "means": list(verdict.result.means),
+        "difference": {
+            "mean": difference.mean,
+            "low": difference.low,
+            "high": difference.high,
+            "pairs": difference.n,
+        },
+        "p": verdict.result.p,
+        "seeds": verdict.result.seeds,
+        "learning_rates": [arm.runs[0].settings["train.lr"] for arm in verdict.arms],
+        "plan": study.digest,
+        "problems": [problem.line for problem in verdict.family.problems],
+        "tries": len(verdict.tries),
+    }
+
+
+def table(verdict: Verdict) -> Table:
+    """A row a scheme: its mean, rate, parameters and time of a step; then the difference."""
+    result, measure = verdict.result, verdict.result.measure
+    column, values = f"{unit_of(measure)} [95% interval]", (result.pairs.ours, result.pairs.theirs)
+    rows = []
+    for name, arm, of_arm in zip(verdict.names, verdict.arms, values, strict=True):
+        run = arm.runs[0]
+        row = {"scheme": name, column: _mean(verdict, of_arm)}
+        row["learning rate"] = f"{run.settings['train.lr']:g}"
+        row["parameters"] = f"{run.parameters:,}"
+        row["ms per step"] = f"{_milliseconds(arm.runs):.3g}"
+        rows.append(row)
+    ours, theirs = verdict.names
+    difference = {"scheme": f"{ours} − {theirs}", column: _difference(verdict)}
+    difference |= {"learning rate": Strong(verdict.word), "parameters": f"p = {result.p:.2g}"}
+    return Table([*rows, difference | {"ms per step": ""}])
+
+
+def _mean(verdict: Verdict, values: pd.Series) -> str:
+    measure = verdict.result.measure
+    if measure.at == "log steps":
+        return shown(measure, values.mean())
+    return mean_of(list(values), measure.digits, measure.most)
+
+
+def _difference(verdict: Verdict) -> str:
+    return tables.signed(verdict.difference, verdict.result.measure.digits)
+
+
+def _milliseconds(runs: tuple[Run, ...]) -> float:
+    """The mean time of a step, evaluations included."""
+    return 1000 * sum(run.seconds / max(run.steps, 1) for run in runs) / len(runs)
+
+
+def every_seed(verdict: Verdict) -> Table:
+    """Both values of each seed, and their difference in the unit that is tested."""
+    measure, rows = verdict.result.measure, []
+    for seed, ours, theirs in verdict.result.pairs.itertuples():
+        values = shown(measure, ours), shown(measure, theirs)
+        row = {"seed": str(seed)} | dict(zip(verdict.names, values, strict=True))
+        rows.append(row | {"difference": f"{ours - theirs:+.{measure.digits}f}"})
+    return Table(rows)
+
+
+def search(verdict: Verdict) -> Table:
+    """The mean of each scheme at each rate of the search; the best are emphasized."""
+    rows = []
+    for rate in sorted({run.settings["train.lr"] for run in verdict.searched}):
+        row = {"learning rate": f"{rate:g}"}
+        for name, arm in zip(verdict.names, verdict.arms, strict=True):
+            cell = _searched(verdict, arm.runs[0].position, rate)
+            best = arm.runs[0].settings["train.lr"] == rate
+            row[name] = tables.strong_if(best, cell)
+        rows.append(row)
+    return Table(rows)
+
+
+def warnings(verdict: Verdict) -> list[str]:
+    """What a reader should know first: a best rate at an end of those tried, files edited since,
+    and schemes that are nearer than the baseline.
+    """
+    lines = at_end(verdict)
+    ours = verdict.names[0]
+    for name in verdict.edited:
+        line = f"{name} was edited after the plan was frozen: the verdict is of its copy."
+        lines.append(Strong(line))
+    if verdict.relatives:
+        near = ", ".join(verdict.relatives)
+        lines.append(
+            f"{ours} extends a class that these schemes share: {near}. Compare with the "
+            "one that it changes, too."
+        )
+    return lines
+
+
+def at_end(verdict: Verdict) -> list[str]:
+    """A warning if the best rate of a scheme is the lowest or the highest that was tried."""
+    rates = {run.settings["train.lr"] for run in verdict.searched}
+    lines = []
+    for name, arm in zip(verdict.names, verdict.arms, strict=True):
+        rate = arm.runs[0].settings["train.lr"]
+        if rate in (min(rates), max(rates)):
+            end = "lowest" if rate == min(rates) else "highest"
+            lines.append(f"The best rate of {name} is the {end} tried: it may do better beyond.")
+    return [Strong(line) for line in lines]
+
+
+def _searched(verdict: Verdict, position: str, rate: float) -> str:
+    """The mean of a scheme at a rate of the search; how many runs diverged."""
+    runs = [run for run in verdict.searched if run.position == position]
+    runs = [run for run in runs if run.settings["train.lr"] == rate]
+    finished = [run for run in runs if run.status == "finished"]
+    values = pd.Series([verdict.result.measure.of(run) for run in finished], dtype=float)
+    cell = _mean(verdict, values)
+    diverged = len(runs) - len(finished)
+    return f"{cell}, {diverged} diverged" if diverged else cell
+
+
+def _secondary(verdict: Verdict) -> Table:
+    rows = []
+    for result in verdict.secondary:
+        found = described(result)
+        rows.append({"comparison": result.comparison.name, "found": found, "p": f"{result.p:.2g}"})
+    return Table(rows)
+
+
+def _tries(verdict: Verdict) -> Table:
+    rows = []
+    for line in verdict.tries:
+        seeds = f"{line['seeds'][0]} to {line['seeds'][-1]}"
+        rows.append({"folder": line["folder"], "plan": line["digest"], "seeds": seeds})
+    return Table(rows)
+
+
+def not_tested(verdict: Verdict) -> list[str]:
+    """What the comparison does not show: everything that its runs have in common."""
+    study, run = verdict.family.study, verdict.arms[0].runs[0]
+    task, published = run_name(study.task), Published()
+    others = [report["title"] for name, report in published.tasks.items() if name != task]
+    folder = ROOT / "conf" / "recipe" / task
+    scales = sorted({path.stem for path in folder.glob("*.yaml")} - {study.scale})
+    settings = run.all_settings
+    rates = sorted({each.settings["train.lr"] for each in verdict.searched})
+    return [
+        f"other tasks: {', '.join(others)}",
+        f"other scales of this task: {', '.join(scales) or 'there are none'}",
+        f"other sizes than {run.parameters:,} parameters",
+        f"other optimizers than {settings['train.optimizer']}, and its other settings",
+        f"learning rates outside {rates[0]:g} to {rates[-1]:g}",
+        f"training longer than {settings['train.steps']:,} steps",
+        f"inputs longer than {settings['train.seq_len']:,} tokens",
+    ]

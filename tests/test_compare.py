@@ -1,0 +1,279 @@
+"""rope-lab compare: from two schemes to a verdict."""
+
+import json
+import os
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import TINY, fuzz
+from killed import killed_after
+from trained import command
+
+from rope_lab.comparing import command as compare
+from rope_lab.comparing import launching
+from rope_lab.results.records.folders import read
+from rope_lab.train import plugin, provenance
+
+MINE = """
+from rope_lab.model.schemes.rotary import Rotary
+
+class Half(Rotary):
+    def __init__(self, dims, fraction: float = 0.5):
+        super().__init__(dims, q=1, k=1, fraction=fraction)
+"""
+OTHER = MINE.replace("0.5", "0.25")
+SHORT = ["train.steps=2", "train.warmup=1", "eval.problems=2", "eval.sequences=1"]
+SETTINGS = [*TINY, *SHORT, "hydra/launcher=basic"]
+WORDS = ["./mine.py", "rope", "--task", "substring_by_prefix", "--search", "3x2", "--out", "it"]
+
+
+@pytest.fixture
+def imports():
+    """Forget the files that a test has imported."""
+    plugin.forget_files()
+    yield
+    plugin.forget_files()
+
+
+def run(folder, *words: str, yes: bool = True, dirty: bool = False) -> SimpleNamespace:
+    plugin.forget_files()
+    given = [*WORDS, *SETTINGS, *words, *(["--yes"] if yes else [])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "git_state", lambda: {"commit": 12 * "a", "dirty": dirty})
+        return command(given, folder, compare.main)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A folder with mine.py and a comparison that has its verdict, and its output."""
+    folder = tmp_path_factory.mktemp("ended")
+    (folder / "mine.py").write_text(MINE)
+    said = run(folder)
+    return SimpleNamespace(folder=folder, said=said)
+
+
+@pytest.fixture
+def again(ended, tmp_path, imports):
+    """A copy of that folder."""
+    return shutil.copytree(ended.folder, tmp_path / "again")
+
+
+def verdict_of(folder) -> dict:
+    return json.loads((folder / "it" / "verdict.json").read_text())
+
+
+def test_one_command_goes_to_the_verdict(ended):
+    assert ended.said.returncode in (0, 10, 11), ended.said.stderr
+    found = verdict_of(ended.folder)
+    assert found["difference"]["pairs"] == len(found["seeds"]) >= 8
+    assert found["problems"] == []
+    assert found["tries"] == 1
+    assert min(found["seeds"]) >= 200
+    page = (ended.folder / "it" / "verdict.md").read_text()
+    assert found["paragraph"].partition(".")[0] in page
+
+
+def test_both_schemes_get_the_same_search(ended):
+    runs, problems = read(ended.folder / "it" / "search")
+    cells = {}
+    for each in runs:
+        cells.setdefault(each.position, []).append((each.settings["train.lr"], each.seed))
+    assert problems == []
+    assert len(cells["mine"]) == len(cells["rope"])
+    assert {rate for rate, _ in cells["mine"]} == {rate for rate, _ in cells["rope"]}
+
+
+def test_no_planned_score_is_shown_before_the_last(ended):
+    frozen = ended.said.stdout.index("frozen: ")
+    last = ended.said.stdout.index("it: 16 of 16 runs finished")
+    assert "loss" not in ended.said.stdout[frozen:last].partition("\n")[2]
+
+
+def test_the_command_again_trains_nothing(again):
+    before = (again / "it" / "verdict.json").read_bytes()
+    said = run(again)
+    assert "runs finished" not in said.stdout
+    assert (again / "it" / "verdict.json").read_bytes() == before
+
+
+def test_every_run_records_the_digest_of_its_plan(ended):
+    runs, _ = read(ended.folder / "it" / "kept")
+    assert {each.plan for each in runs} == {verdict_of(ended.folder)["plan"]}
+
+
+def test_an_edited_file_leaves_the_verdict_to_its_copy(again):
+    (again / "mine.py").write_text(OTHER)
+    before = verdict_of(again)
+    run(again)
+    assert verdict_of(again) == before
+    assert "mine.py was edited" in (again / "it" / "verdict.md").read_text()
+
+
+def test_an_edited_copy_is_refused(again):
+    (copy,) = (again / "it" / "code").rglob("mine.py")
+    copy.write_text(OTHER)
+    said = run(again)
+    assert said.returncode == 2
+    assert "mine.py" in said.stderr
+
+
+def test_after_a_changed_plan_nothing_is_confirmed(again):
+    plan = again / "it" / "plan.yaml"
+    plan.write_text(plan.read_text().replace("hypothesis: mine", "hypothesis: Mine"))
+    said = run(again)
+    assert said.returncode == 14
+    assert verdict_of(again)["problems"]
+
+
+@pytest.mark.slow
+def test_runs_without_the_plan_do_not_confirm(again, monkeypatch):
+    """They were made before it, with the same settings."""
+    shutil.rmtree(again / "it" / "runs")
+    shutil.rmtree(again / "it" / "kept")
+    jobs_of = launching.jobs_of
+    with monkeypatch.context() as patch:
+        patch.setattr(compare.stages, "jobs_of", lambda every, folder, plan: jobs_of(every, folder))
+        run(again)
+    said = run(again)
+    assert said.returncode == 14
+    assert verdict_of(again)["problems"]
+
+
+def only_some_runs(folder) -> None:
+    """Take away the runs of one scheme."""
+    for path in (folder / "it" / "runs").glob("*-rope-s2*"):
+        shutil.rmtree(path)
+
+
+def test_after_a_changed_plan_no_run_begins(again):
+    plan = again / "it" / "plan.yaml"
+    plan.write_text(plan.read_text().replace("hypothesis: mine", "hypothesis: Mine"))
+    only_some_runs(again)
+    said = run(again)
+    assert said.returncode == 2
+    assert "plan.yaml" in said.stderr
+    assert not [*(again / "it" / "runs").glob("*-rope-s2*")]
+
+
+def test_a_plan_needs_seeds_that_no_known_run_has(again):
+    shutil.rmtree(again / "it" / "runs")
+    shutil.rmtree(again / "it" / "kept")
+    rows = again / "it" / "search" / "runs.jsonl"
+    known = json.loads(rows.read_text().splitlines()[0]) | {"seed": 203}
+    rows.write_text(f"{rows.read_text()}{json.dumps(known)}\n")
+    said = run(again)
+    assert said.returncode == 2
+    assert "seed 203" in said.stderr
+
+
+def test_other_code_of_ours_is_refused(again, monkeypatch):
+    only_some_runs(again)
+    monkeypatch.setattr(provenance, "source", lambda: "another")
+    said = run(again)
+    assert said.returncode == 2
+    assert "other code" in said.stderr
+
+
+def test_open_without_a_number(again):
+    only_some_runs(again)
+    (again / "it" / "verdict.md").unlink()
+    said = run(again, "--budget", "0.0001min")
+    assert said.returncode == 12
+    assert not (again / "it" / "verdict.md").exists()
+    assert "p =" not in said.stdout
+
+
+@pytest.mark.slow
+def test_code_that_nobody_has_does_not_confirm(again):
+    shutil.rmtree(again / "it" / "runs")
+    shutil.rmtree(again / "it" / "kept")
+    said = run(again, dirty=True)
+    assert said.returncode == 14
+    assert "changed after commit" in str(verdict_of(again)["problems"])
+
+
+def test_another_question_needs_another_folder(again):
+    said = run(again, "--scale", "length")
+    assert said.returncode == 2
+    assert "--out" in said.stderr
+    said = run(again, "--difference", "0.5")
+    assert said.returncode == 2
+    assert "--out" in said.stderr
+
+
+@pytest.mark.slow
+def test_seeds_of_another_try_are_not_used_again(again):
+    (again / "mine.py").write_text(OTHER)
+    shutil.rmtree(again / "it")
+    before = {*json.loads((again / "tries.jsonl").read_text())["seeds"]}
+    run(again)
+    found = verdict_of(again)
+    assert not before & {*found["seeds"]}
+    assert found["tries"] == 2
+
+
+@pytest.mark.slow
+def test_a_deleted_comparison_comes_out_the_same(again):
+    before = verdict_of(again)
+    shutil.rmtree(again / "it")
+    run(again)
+    assert verdict_of(again) == before
+
+
+def test_nobody_to_ask_begins_nothing(tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, yes=False)
+    assert said.returncode == 12
+    assert not (tmp_path / "it" / "runs").exists()
+
+
+def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, "--budget", "0.0001min")
+    assert said.returncode == 12
+    assert "budget" in said.stderr
+    assert not (tmp_path / "it" / "runs").exists()
+
+
+def test_a_scheme_that_sees_later_tokens_is_refused(tmp_path, imports):
+    leaks = "    def heads(self, qkv, at):\n        return (2 * qkv.flip(1)).unbind(2)\n"
+    (tmp_path / "mine.py").write_text(MINE + leaks)
+    said = run(tmp_path)
+    assert said.returncode == 2
+    assert "mine fails the check" in said.stderr
+    assert not (tmp_path / "it" / "runs").exists()
+
+
+def test_an_unknown_measure_is_refused_before_any_run(tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, "--measure", "accurcy")
+    assert said.returncode == 2
+    assert not (tmp_path / "it").exists()
+
+
+@pytest.mark.parametrize("word", ["train.lr=1", "position.base=10", "seed=3", "out=x"])
+def test_what_it_decides_cannot_be_set(word, tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, word)
+    assert said.returncode == 2
+    assert said.stderr.startswith(word)
+
+
+@pytest.mark.slow
+def test_killed_at_any_write_the_verdict_is_the_same(ended, tmp_path, imports, monkeypatch):
+    """Before a random rename, again and again; from the third time on by a clock of long ago."""
+    (tmp_path / "mine.py").write_text(MINE)
+    random, kills = np.random.default_rng(0), 0
+    for attempt in range(fuzz(500)):
+        if attempt == 2:
+            monkeypatch.setattr(provenance, "now", lambda: "2001-02-03T04:05:06+00:00")
+        with killed_after(int(random.integers(30)), (os, "replace")) as process:
+            run(tmp_path)
+        kills += process.dead
+        if not process.dead:
+            break
+    run(tmp_path)
+    assert kills > 5
+    assert verdict_of(tmp_path) == verdict_of(ended.folder)

@@ -1,0 +1,34 @@
+"""Pages and reports without their charts, which take most of the time to make."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rope_lab import scores
+from rope_lab.report import figures as on_page
+from rope_lab.report import page
+from rope_lab.results.views import figures, probes, render
+
+
+def returning(value: Any) -> Callable[..., Any]:
+    """A function that takes anything and returns `value`."""
+    return lambda *drawn: value
+
+
+def draw_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Make every chart empty: figures beside pages, and the charts and the library of a report."""
+    for name in figures.CHARTS:
+        patch.setitem(figures.CHARTS, name, returning(None))
+    for module, name in (
+        (figures, "verdicts"),
+        (render, "svg"),
+        (scores, "heat_map"),
+        (probes, "overlay"),
+    ):
+        patch.setattr(module, name, returning(b""))
+    for name in ("curves", "others", "of_attention"):
+        patch.setattr(on_page, name, returning([]))
+    patch.setattr(on_page, "two_runs", returning({}))
+    patch.setattr(page, "_forest", returning(""))
+    patch.setattr(render, "library", returning(""))
