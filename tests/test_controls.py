@@ -11,7 +11,7 @@ from trained import load
 
 from rope_lab.checking.causality import causality
 from rope_lab.checking.schemes import TOKENS, cached
-from rope_lab.model.hooks import PositionScheme
+from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.schemes import Rotary
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError
@@ -177,6 +177,35 @@ def test_a_sink_takes_its_part_of_any_schemes_softmax(name, window):
     torch.testing.assert_close(share, share[..., :1].expand_as(share), rtol=1e-6, atol=0)
     z = share * e_H1 / (1 - share)
     torch.testing.assert_close(two, none * z / (z + 1), rtol=1e-6, atol=1e-10)
+
+
+@torch.no_grad()
+def test_forget_gates_and_a_sink_are_their_formula():
+    """The bias of the own key is 0, also in the first token of a cache."""
+    scheme, sink = learned("fox"), torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64)
+    gate = scheme.gates[1]
+    at, bias = scheme.read(X, torch.arange(T), 1, None)
+    made = scheme.attention(QKV, at, bias, None, sink=sink)
+    for b, h, n in itertools.product(range(len(X)), range(H), range(T)):
+        q, k, v = (each[:, h] for each in QKV[b].unbind(1))
+        log_f = torch.sigmoid(X[b] @ gate.weight[h] + gate.bias[h]).log()
+        scores = [q[n] @ k[i] / K**0.5 + log_f[i + 1 : n + 1].sum() for i in range(n + 1)]
+        weights = torch.stack(scores).exp()
+        expected = weights @ v[: n + 1] / (weights.sum() + sink[h].exp())
+        torch.testing.assert_close(made[b, n, h], expected, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [*SINKS, "t5_bias", "fire", "gemma4"])
+def test_any_scheme_with_a_sink_decodes_incrementally(name):
+    """One token at a time from the first, beyond the trained length."""
+    model = make_model(name, sink=True, dims=Dims(D, H, max_len=8, n_layers=2))
+    for parameter in model.position.parameters():
+        parameter += 0.3
+    cached(model)
+    cache = model.new_cache(*TOKENS.shape)
+    parts = [model(TOKENS[:, t : t + 1], cache=cache) for t in range(4)]
+    torch.testing.assert_close(torch.cat(parts, 1), model(TOKENS[:, :4]), rtol=0, atol=1e-10)
 
 
 class OwnAttention(Rotary):

@@ -68,7 +68,8 @@ def with_sink(
     is the sink and whose value is 0: [B, T, H, K].
     """
     T, S, H = q_BHTK.shape[2], k_BHSK.shape[2], len(sink_H)
-    bias = relative(bias, T)
+    if T > 1:  # one row for several queries lacks a constant, which the sink does not ignore
+        bias = relative(bias, T)
     if bias is None:
         bias = sink_H.new_zeros(1, 1, 1)
     rows = torch.broadcast_shapes(bias.shape[:-2], (H,))

@@ -47,7 +47,10 @@ class FoX(PositionScheme):
         log_f_BSH = so_far("log_f", log_f_BTH, cache)
         if log_f_BSH.shape[1] > FLOAT32_TOKENS and has_float64(x_BTD.device):
             log_f_BSH = log_f_BSH.double()  # attention subtracts two sums before it rounds
-        return at, -log_f_BSH.cumsum(1).mT.unsqueeze(-2)
+        bias_BH1S = -log_f_BSH.cumsum(1).mT.unsqueeze(-2)
+        if x_BTD.shape[1] == 1:  # one query: with its own sum, which a sink does not ignore
+            bias_BH1S = bias_BH1S - bias_BH1S[..., -1:]
+        return at, bias_BH1S
 
 
 class SelectiveRoPE(PositionScheme):
