@@ -11,13 +11,9 @@ import runpy
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from rope_lab import command  # first: from here on Ctrl-C is quiet
-
-# isort: split
 import numpy as np
 import torch
 from tqdm import tqdm
@@ -25,7 +21,7 @@ from tqdm import tqdm
 from rope_lab.places import ROOT
 from rope_lab.results.views.tables import Table, markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
-from rope_lab.train import config, optimizer
+from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.trainer import build, resolve, update
 
@@ -45,10 +41,10 @@ WARM = 2  # calls of each that are not counted
 Subject = tuple[str, str, bool]  # model, precision, whether it is compiled
 
 
-def peers() -> dict[str, tuple[Callable[..., Any], str]]:
-    """The models of other libraries and the packages that they need; none outside a checkout."""
+def peers() -> dict[str, Any]:
+    """The names of scripts/peers.py; outside a checkout there are no peers."""
     path = ROOT / "scripts" / "peers.py"
-    return runpy.run_path(str(path))["PEERS"] if path.exists() else {}
+    return runpy.run_path(str(path)) if path.exists() else {"PEERS": {}}
 
 
 def load(*settings: str) -> config.Config:
@@ -58,19 +54,12 @@ def load(*settings: str) -> config.Config:
 def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
     """A training step of one of our models, or of a peer in the place of our model with RoPE."""
     name, precision, compiled = subject
-    peer, _ = peers().get(name, (None, ""))
-    scheme = "rope" if peer else name
+    others = peers()
+    scheme = "rope" if name in others["PEERS"] else name
     how = f"train.precision={precision}", f"train.compile={compiled}"
     trainer = build(load(*settings, *how, f"position={scheme}"))
-    if peer:
-        sizes, train = trainer.cfg.model, trainer.cfg.train
-        vocabulary = len(trainer.task.alphabet)
-        model = peer(vocabulary, sizes.d_model, sizes.n_layers, sizes.n_heads, train.seq_len)
-        model.position = trainer.model.position  # a step asks it for random positions
-        model.to(trainer.device)
-        forward = torch.compile(model) if compiled else model
-        made = optimizer.make(model, train)
-        trainer = replace(trainer, model=model, forward=forward, optimizers=made)
+    if name in others["PEERS"]:
+        trainer = others["in_its_place"](trainer, name)
     steps = itertools.count()
     return lambda: update(trainer, next(steps))
 
@@ -143,14 +132,16 @@ def check_gpu(schemes: list[str], device: str) -> bool:
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("bench", __doc__)
-    known = peers()
-    about = f"peers: {', '.join(known)}"
-    parser.add_argument("words", nargs="*", metavar="MODEL|SETTING=VALUE", help=about)
+    known = peers()["PEERS"]
+    parser.add_argument(
+        "words", nargs="*", metavar="MODEL|SETTING=VALUE", help=f"peers: {', '.join(known)}"
+    )
     parser.add_argument("--precision", choices=ALLOWED, action="append", help="default: both")
     parser.add_argument("--compile", action="store_true", help="compiled models too")
     parser.add_argument("--repeats", type=int, default=9, help="steps of each (default: 9)")
-    about = "first check which schemes give a CPU's numbers on a GPU"
-    parser.add_argument("--gpu", action="store_true", help=about)
+    parser.add_argument(
+        "--gpu", action="store_true", help="first check which schemes give a CPU's numbers on a GPU"
+    )
     given = parser.parse_intermixed_args(arguments)
     models = [word for word in given.words if "=" not in word]
     settings = [word for word in given.words if "=" in word]
@@ -175,8 +166,3 @@ def main(arguments: list[str] | None = None) -> None:
             rows += compare([(model, *way) for model in models], shape, given.repeats)
         print(f"## {name}\n\n{markdown(Table(rows))}\n", flush=True)
     sys.exit(not works)
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rope_lab import command
 from rope_lab.files import read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import RESULTS
@@ -112,8 +111,3 @@ def main(arguments: list[str] | None = None) -> None:
         raise ConfigError(f"{folder}: is not a folder")
     paths = find(folder)
     say(table(paths) if paths else f"{short_path(folder)}: there are no runs")
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -7,7 +7,6 @@ before its last run has ended.
 
 from pathlib import Path
 
-from rope_lab import command
 from rope_lab.results.plans.evidence import removed
 from rope_lab.results.plans.families import read
 from rope_lab.results.plans.study import PLAN, load
@@ -34,8 +33,3 @@ def main(arguments: list[str] | None = None) -> None:
     if problems:
         parts.append("## Problems\n\n" + bullets(map(Strong, problems)))
     write_page(path.with_suffix(".md"), [HEAD.rstrip(), *parts])
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

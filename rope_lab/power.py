@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from rope_lab import command
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons import stats
 from rope_lab.results.comparisons.families import between
@@ -116,8 +115,3 @@ def main(arguments: list[str] | None = None) -> None:
         baseline = published.titles[1]
         raise ConfigError(f"no scheme has two pairs of such runs with {baseline} that differ")
     say_markdown("\n\n".join(filter(None, parts)))
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

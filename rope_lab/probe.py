@@ -87,8 +87,9 @@ def report(
 @errors_as_exit(Diverged)
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("probe", __doc__)
-    about = "a run's folder, or .json files written before"
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help=about)
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before"
+    )
     parser.add_argument("probes", nargs="*", metavar="PROBE")
     add_allow(parser)
     given = parser.parse_intermixed_args(arguments)

@@ -10,7 +10,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from rope_lab import command
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
 from rope_lab.train.run import RunFolder, read
@@ -62,8 +61,3 @@ def delete(folder: Path) -> None:
     say(f"{short_path(folder)}: {stays}")
     for record in removed:
         say(f"{short_path(record)}: deleted")
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -77,13 +77,19 @@ def show_row(task: Task, tokens: np.ndarray, is_answer: np.ndarray) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("sample", __doc__)
     parser.add_argument("folder", metavar="FOLDER", help="a run's folder, or task=NAME")
-    about = "text in the task's alphabet, or a task's settings"
-    parser.add_argument("prompt", nargs="*", metavar="PROMPT", help=about)
-    about = "number of held-out problems, if there is no prompt"
-    parser.add_argument("-n", type=int, default=8, help=about)
+    parser.add_argument(
+        "prompt",
+        nargs="*",
+        metavar="PROMPT",
+        help="text in the task's alphabet, or a task's settings",
+    )
+    parser.add_argument(
+        "-n", type=int, default=8, help="number of held-out problems, if there is no prompt"
+    )
     add_allow(parser)
-    about = "sample after PROMPT; default: 0.8 for text, else greedy"
-    parser.add_argument("--temperature", type=float, help=about)
+    parser.add_argument(
+        "--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy"
+    )
     parser.add_argument("--top-k", type=int, default=40, help="sample among so many tokens")
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     given = parser.parse_intermixed_args(arguments)

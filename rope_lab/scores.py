@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from rope_lab import command
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.scores import FEWEST, Column, columns, widest
 from rope_lab.results.comparisons.stats import t_interval
@@ -97,8 +96,7 @@ def origin(column: Column) -> str:
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("scores", __doc__)
-    about = "default: results"
-    parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help=about)
+    parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help="default: results")
     folder, published = parser.parse_args(arguments).folder, Published()
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
@@ -112,8 +110,3 @@ def main(arguments: list[str] | None = None) -> None:
     head = HEAD.format(f"{count:,}").rstrip()
     parts = [head, markdown(table), bullets(map(origin, tasks))]
     write_page(folder / PAGE, parts, {MAP: heat_map(drawn, [each.title for each in shown])})
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -15,7 +15,6 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from rope_lab import command
 from rope_lab.files import digest
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
@@ -134,10 +133,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {CORES})")
-    about_list = "run nothing, only list what is missing"
-    parser.add_argument("--list", action="store_true", help=about_list)
-    about_words = "settings of all runs: wandb.mode=disabled"
-    parser.add_argument("overrides", nargs="*", help=about_words)
+    parser.add_argument(
+        "--list", action="store_true", help="run nothing, only list what is missing"
+    )
+    parser.add_argument("overrides", nargs="*", help="settings of all runs: wandb.mode=disabled")
     given = parser.parse_intermixed_args(arguments)
     try:
         status = run(given.table, given.overrides, given.jobs, given.list)
@@ -178,8 +177,3 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     return sweep.launch(
         list(every.values()), settings, Path(name).stem, not only_list, shows_scores
     )
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

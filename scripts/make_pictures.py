@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import altair as alt
+
 from rope_lab.files import write_whole
 from rope_lab.results.comparisons.families import between
 from rope_lab.results.comparisons.results import answered
@@ -10,15 +12,16 @@ from rope_lab.results.plans import find
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
-from rope_lab.results.views import pair, render, series
-from rope_lab.results.views.panels import titled
+from rope_lab.results.views import charts, render, series
+from rope_lab.results.views.panels import Panel, titled
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER, STUDY = ROOT / "results" / "confirm", "prefix_values"
 THEMES = {"light": render.CLEAR, "dark": render.DARK}
+CURVES, SLOPES, HEIGHT = 350, 120, 190  # pixels
 
 
-def picture() -> pair.alt.HConcatChart:
+def picture() -> alt.HConcatChart:
     """Loss of RoPE and RoPER on Prefix at paper scale: the planned comparison."""
     published = Published()
     runs, _ = read(FOLDER)
@@ -32,8 +35,29 @@ def picture() -> pair.alt.HConcatChart:
     points = panel.points[panel.points.seed.isin(pairs.index)]
     points = points.assign(y=points.y + here.optimum)
     panel = replace(panel, points=points, y="loss, nats per letter", log=False, untrained=False)
+    panel = titled(panel, published)
+    best = charts.level(here.optimum, "best possible", charts.GREY)
+    curves = charts.with_title(alt.layer(charts.lines(panel), best), "Copying text: held-out loss")
+    curves = curves.properties(width=CURVES, height=HEIGHT)
     gap = f"{-result.difference.mean:.3f} lower on average"
-    return pair.pair(titled(panel, published), "Copying text: held-out loss", here.optimum, gap)
+    return alt.hconcat(curves, slopes(panel, gap), spacing=36)
+
+
+def slopes(panel: Panel, gap: str) -> alt.LayerChart:
+    """The last value of each run; a line joins the runs of a seed.
+
+    gap: the difference of the means in words
+    """
+    last = panel.points.sort_values("x").groupby(["scheme", "seed"]).tail(1)
+    axis = alt.Axis(labelAngle=0, labelFontWeight="bold", labelOverlap=False)
+    base = alt.Chart(last).encode(
+        x=alt.X("scheme:N", sort=list(panel.colors), title=gap, axis=axis),
+        y=alt.Y("y:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
+    )
+    joined = base.mark_line(color=charts.GREY, strokeWidth=1.2).encode(detail="seed:N")
+    dots = base.mark_circle(size=70, opacity=1).encode(color=charts.colors(panel.colors))
+    chart = charts.with_title(alt.layer(joined, dots), "Where each seed ends")
+    return chart.properties(width=SLOPES, height=HEIGHT)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,13 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+
+from rope_lab.train import optimizer
+from rope_lab.train.trainer import Trainer
 
 
 def x_transformers(
@@ -136,3 +140,16 @@ PEERS: dict[str, tuple[Callable[..., nn.Module], str]] = {  # with the package t
     "labml-roper": (functools.partial(Labml, "roper"), "labml_nn"),
     "nanogpt": (NanoGPT, "torch"),
 }
+
+
+def in_its_place(trainer: Trainer, name: str) -> Trainer:
+    """The trainer with a peer of the same size in the place of its model."""
+    make, _ = PEERS[name]
+    sizes, train = trainer.cfg.model, trainer.cfg.train
+    vocabulary = len(trainer.task.alphabet)
+    model = make(vocabulary, sizes.d_model, sizes.n_layers, sizes.n_heads, train.seq_len)
+    model.position = trainer.model.position  # a step asks it for random positions
+    model.to(trainer.device)
+    forward = torch.compile(model) if train.compile else model
+    made = optimizer.make(model, train)
+    return replace(trainer, model=model, forward=forward, optimizers=made)

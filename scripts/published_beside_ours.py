@@ -1,5 +1,7 @@
 """Published beside ours: results/checks.md, from checks.yaml and all kept runs."""
 
+import altair as alt
+import numpy as np
 import pandas as pd
 import yaml
 from scipy import stats
@@ -24,6 +26,15 @@ ROTATED = """## Which of q, k, v (queries, keys, values) and o (the output) are 
 
 ![our means and seeds over published losses, better is lower](figures/rotations.svg)
 """
+
+BLUE = "#1f77b4"
+# Sides of a dot for its name: a step there as a share of the axes, and where the text begins.
+PLACES = {
+    "right": ((0.14, 0), {"align": "left", "dx": 7}),
+    "left": ((-0.14, 0), {"align": "right", "dx": -7}),
+    "above": ((0, 0.08), {"dy": -11}),
+    "below": ((0, -0.08), {"dy": 13}),
+}
 
 
 def rows(checks: list[dict], groups: dict[str, list[Setup]]) -> list[dict[str, str]]:
@@ -112,15 +123,56 @@ def figure(found: dict[Setup, pd.DataFrame], published: Published) -> bytes:
     """Each seed of each way, and their mean, over its published loss; a panel a group, better is
     lower.
     """
-    from rope_lab.results.views import dots, render  # here: slow to import
+    from rope_lab.results.views import render  # here: slow to import
 
     panels = []
     for setup, values in found.items():
         points = values.melt(var_name="name", value_name="ours")
         points = points.assign(theirs=points.name.map(losses(published)))
-        title = f"{setup.title}, {setup.scale}"
-        panels.append(dots.Scatter(title, setup.measure.unit, points, setup.measure.better))
-    return render.svg(dots.rotations(panels))
+        panels.append(_scatter(points, setup))
+    return render.svg(alt.hconcat(*panels, spacing=24))
+
+
+def _scatter(points: pd.DataFrame, setup: Setup) -> alt.LayerChart:
+    """Seeds pale, means bold and named.
+
+    points: `name theirs ours`, a row a seed
+    """
+    better_below = setup.measure.higher_is_better
+    down = alt.Scale(zero=False, reverse=better_below, nice=False, padding=10)
+    axes = {
+        "x": alt.X("theirs:Q", title="published loss").scale(zero=False, padding=22),
+        "y": alt.Y("ours:Q", title=setup.measure.unit, scale=down),
+    }
+    means = points.groupby(["name", "theirs"], sort=False).ours.mean().reset_index()
+    means = means.assign(place=places(means, better_below))
+    layers = [
+        alt.Chart(points).mark_circle(size=22, opacity=0.4, color=BLUE).encode(**axes),
+        alt.Chart(means).mark_circle(size=70, opacity=1, color=BLUE).encode(**axes),
+    ]
+    for place, (_, style) in PLACES.items():
+        own = alt.Chart(means[means.place == place]).mark_text(fontSize=11, **style)
+        layers.append(own.encode(**axes, text="name:N"))
+    title = alt.TitleParams(f"{setup.title}, {setup.scale}", fontSize=12)
+    return alt.layer(*layers).properties(width=190, height=210, title=title)
+
+
+def places(means: pd.DataFrame, reverse: bool) -> list[str]:
+    """The side of each dot that is farthest from other dots, for its name.
+
+    reverse: whether greater values are lower on the screen
+    """
+    shares = means[["theirs", "ours"]]
+    shares = (shares - shares.min()) / (shares.max() - shares.min()).replace(0, 1)
+    dots = shares.to_numpy() * [1, -1 if reverse else 1]
+    found = []
+    for at, dot in enumerate(dots):
+        others = np.delete(dots, at, axis=0)
+        room = {}
+        for side, (step, _) in PLACES.items():
+            room[side] = np.hypot(*(dot + step - others).T).min(initial=np.inf)
+        found.append(max(room, key=room.get))
+    return found
 
 
 @errors_as_exit()

@@ -85,6 +85,7 @@ def test_every_setting_can_be_given_by_its_name():
             "overrides",
             "allowed_packages",
             "shows_scores",
+            "plan",
             "out",
             "task",
             "position",
@@ -172,3 +173,9 @@ def test_relative_folders(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert runs.out_folder(config.load()) == ROOT / "results" / "runs"
     assert runs.out_folder(config.load("out=here")) == tmp_path / "here"
+
+
+def test_true_in_a_list_is_not_a_number():
+    assert instantiate.check_type("task.sizes", [1, 2], list[int]) == [1, 2]
+    with pytest.raises(ConfigError, match="valid integer"):
+        instantiate.check_type("task.sizes", [1, True], list[int])

@@ -226,4 +226,4 @@ def test_positions_that_end_are_said_to_end(tiny, tmp_path, capsys):
     probe.main([str(only_folder(tmp_path / "runs")), "shift=101", "window=8"])
     *_, shift, window = capsys.readouterr().out.strip().splitlines()
     assert "265 positions are more than the 164" in shift
-    assert "points" in window
+    assert "%" in window

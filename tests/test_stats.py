@@ -58,11 +58,6 @@ def test_holm_against_a_worked_example():
     assert stats.holm([0.01, math.nan, 0.04]) == pytest.approx([0.02, math.nan, 0.04], nan_ok=True)
 
 
-def test_wilson_against_a_textbook():
-    """Newcombe (1998): 81 of 263, Wilson without correction 0.2553 to 0.3662."""
-    assert stats.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-
-
 def test_mcnemar_against_the_sum_of_its_binomial():
     """Two-sided sum over splits at most as likely as the observed one: 2 (1 + 10) / 2¹⁰ for 1 and
     9.

@@ -7,104 +7,80 @@ import altair as alt
 from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.records.measures import declared
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views import attention, charts, render, series
+from rope_lab.results.views import attention, charts, series
 from rope_lab.results.views.figures import sweep_panel
-from rope_lab.results.views.panels import Panel, Row, points_frame, titled
+from rope_lab.results.views.panels import Panel, points_frame, titled
 from rope_lab.results.views.probes import AttentionWeights
 
 BESIDE = ("eval/loss", "eval/accuracy", "train/loss", "train/grad_norm")  # besides the task's own
 SMOOTHED = "train/loss"  # evaluations are shown as they are
 TWO = {"A": "#0072b2", "B": "#d55e00"}  # two runs beside each other
+BY_DISTANCE = "mean share that a head gives to the token so many tokens back"
+MAPS = "shares that queries (down) give to keys (across) of one text"
 Chart = dict[str, Any]
 
 
 def curves(group: Setup) -> list[Chart]:
-    """A chart over training for each metric.
-
-    rates: by scheme the tokens and seconds of a step
-    """
+    """A chart over training for each metric, with the runs of all schemes."""
     recorded = {name for run in group.runs.run for name in run.curves}
-    metrics = [group.measure]
+    metrics = {group.measure.metric: group.measure}
     for name in BESIDE:
-        if name in recorded and name != group.measure.metric:
-            metrics.append(declared(name))
-    rates = _rates(group)
+        if name in recorded:
+            metrics.setdefault(name, declared(name))
     made = []
-    for metric in metrics:
-        panel = series.over_training(group, metric)
+    for name, metric in metrics.items():
+        panel = titled(series.over_training(group, metric), group.published)
+        every = titled(series.over_training(group, metric, group.schemes), group.published)
         if len(panel.points):
-            every = series.over_training(group, metric, group.schemes)
-            runs = titled(every, group.published).run_rows(charts.THINNED)
-            shown = chart(titled(panel, group.published), panel.y, metric.metric, runs)
-            made.append(shown | {"rates": rates, "smoothed": metric.metric == SMOOTHED})
+            smoothed = {"smoothed": name == SMOOTHED}
+            made.append(_of_panel(panel, panel.y, name) | _runs(every) | smoothed)
     return made
 
 
 def others(shown: Setup | Sweep) -> list[Chart]:
     """Scores by length and kind of problem; of a sweep, by the setting."""
     if isinstance(shown, Sweep):
-        panel = sweep_panel(shown)
-        return [chart(panel, panel.y, f"by {panel.x}", dots=True)]
+        panels = [sweep_panel(shown)]
+    else:
+        attributes = series.attributes(shown)
+        panels = [titled(series.by_value(shown, each), shown.published) for each in attributes]
     made = []
-    for attribute in series.attributes(shown):
-        panel = titled(series.by_value(shown, attribute), shown.published)
-        made.append(chart(panel, f"By {panel.x}", panel.y, dots=True))
+    for panel in panels:
+        made.append(_of_panel(panel, f"By {panel.x}", panel.y, dots=True) | _runs(panel))
     return made
 
 
 def two_runs() -> dict[str, Chart]:
     """The empty charts of two runs, A and B, on a linear and on a logarithmic axis."""
     made = {}
-    for name, log in (("linear", False), ("log", True)):
-        panel = Panel(points_frame([]), "optimizer steps", "", log, colors=TWO)
-        made[name] = chart(panel, "", "")
+    for name in ("linear", "log"):
+        panel = Panel(points_frame([]), "optimizer steps", "", name == "log", colors=TWO)
+        made[name] = _of_panel(panel, "", "")
     return made
 
 
 def of_attention(weights: AttentionWeights) -> list[Chart]:
     """Two charts for each layer: weights by distance, and the maps of one text."""
-    by_distance = "mean share that a head gives to the token so many tokens back"
-    maps = "shares that queries (down) give to keys (across) of one text"
     made = []
-    for at, heads in enumerate(weights.by_distance, start=1):
-        title = f"Attention by distance, layer {at}"
-        made.append(_chart(attention.by_distance(heads), title, by_distance))
-    for at, heads in enumerate(weights.maps, start=1):
-        drawn = attention.maps(heads, weights.every)
-        made.append(_chart(drawn, f"Attention maps, layer {at}", maps))
+    for layer, (profiles, maps) in enumerate(zip(weights.by_distance, weights.maps, strict=True)):
+        name = f"layer {layer + 1}"
+        lines, grid = attention.by_distance(profiles), attention.maps(maps, weights.every)
+        made.append(_chart(lines, f"Attention by distance, {name}", BY_DISTANCE))
+        made.append(_chart(grid, f"Attention maps, {name}", MAPS))
     return made
 
 
-def chart(
-    panel: Panel, title: str, note: str, runs: list[Row] | None = None, dots: bool = False
-) -> Chart:
-    """A chart of curves: its data named `drawn` are its runs, filled in by page.js.
+def _of_panel(panel: Panel, title: str, note: str, dots: bool = False) -> Chart:
+    """A chart of curves, of the schemes that are to be drawn."""
+    drawn = _chart(charts.lines(panel, on_page=True, dots=dots), title, note)
+    return drawn | {"schemes": list(panel.colors), "log": panel.log}
 
-    runs: of all schemes, for the CSV and to compare two; those in `schemes` are drawn
-    """
-    made = _chart(charts.lines(panel, on_page=True, dots=dots), title, note)
-    spec = made["spec"]
-    (layer,) = [each for each in spec["layer"] if "detail" in each.get("encoding", {})]
-    drawn = layer.get("data", spec.get("data"))["name"]  # of one layer, it is the chart's
-    del spec["datasets"][drawn]
-    spec["params"].append({"name": "across", "value": panel.x})  # steps, tokens or seconds
-    spec["encoding"]["x"]["title"] = {"signal": "across"}  # Vega-Lite takes it, its schema not
-    if runs is None:
-        runs = panel.run_rows(charts.THINNED)
-    about = {"drawn": drawn, "runs": runs[::-1], "schemes": list(panel.colors), "log": panel.log}
-    return made | about
+
+def _runs(panel: Panel) -> Chart:
+    """The curves of runs, that page.js draws; in reverse: what is drawn last is on top."""
+    return {"runs": panel.run_curves(charts.THINNED)[::-1].to_dict("records")}
 
 
 def _chart(drawn: alt.TopLevelMixin, title: str, note: str) -> Chart:
-    """A chart without its settings and schema, which are the page's."""
-    spec = render.specification(drawn)
-    del spec["config"], spec["$schema"]
-    return {"title": title, "note": note, "spec": spec}
-
-
-def _rates(group: Setup) -> dict[str, dict[str, float]]:
-    """By scheme the tokens and seconds of a step."""
-    steps = group.runs.steps.clip(1)  # a run without a step has no tokens
-    a_step = group.runs[["tokens", "seconds"]].div(steps, axis=0)
-    by_scheme = a_step.groupby(group.runs.scheme).agg({"tokens": "max", "seconds": "mean"})
-    return {group.published.title(scheme): {**rate} for scheme, rate in by_scheme.iterrows()}
+    """A chart without its settings, which are the page's."""
+    return {"title": title, "note": note, "spec": drawn.to_dict()}

@@ -1,7 +1,7 @@
 "use strict";
 // Unpacks the data, draws charts once they are near, and lists every run. The specifications of the
 // charts are made by rope_lab; here only their data change.
-const across = document.getElementById("across"), smooth = document.getElementById("smooth");
+const smooth = document.getElementById("smooth");
 const two = document.getElementById("two");
 const MOST_RUNS = 200; // thin lines of a chart
 let config = {}; // of Vega-Lite
@@ -22,35 +22,28 @@ function table(head, rows) {
   return part("scroll stacked", element("table", [first, body]));
 }
 
-// Each value as an exponential mean of those before it.
-function smoothed(values, before) {
-  let mean = null;
-  return values.map((value) => {
-    if (value !== null) mean = before * (mean ?? value) + (1 - before) * value;
-    return value === null ? null : mean;
-  });
-}
-// The rows of a curve by the chosen x axis; training loss smoothed.
-function chosen(row, chart) {
-  const rate = chart.rates?.[row.scheme]?.[across.value] ?? 1;
-  const before = chart.smoothed ? Number(smooth.value) : 0;
-  const made = { ...row, x: Array.isArray(row.x) ? row.x.map((x) => x * rate) : row.x * rate };
-  for (const name of ["y", "low", "high"]) {
-    if (Array.isArray(row[name])) made[name] = smoothed(row[name], before);
+// A curve, each value as an exponential mean of those before it.
+function smoothCurve(row) {
+  const before = Number(smooth.value), made = { ...row };
+  for (const name of ["y", "low", "high"].filter((each) => row[each])) {
+    let mean = null;
+    made[name] = row[name].map((value) => {
+      if (value === null) return null;
+      mean = before * (mean ?? value) + (1 - before) * value;
+      return mean;
+    });
   }
   return made;
 }
-// The specification with its data.
+// The specification with its runs; training loss smoothed.
 function filled(chart) {
   const spec = structuredClone(chart.spec);
   if (!chart.runs) return spec;
-  const others = Object.values(spec.datasets).some((rows) => rows.length);
   const runs = chart.runs.filter((row) => chart.schemes.includes(row.scheme));
-  spec.datasets[chart.drawn] = others && runs.length > MOST_RUNS ? [] : runs;
-  if (!chart.rates) return spec;
-  for (const [name, rows] of Object.entries(spec.datasets)) spec.datasets[name] = rows.map((row) => chosen(row, chart));
-  const title = spec.params.find((each) => each.name === "across");
-  if (across.value !== "steps") title.value = across.value;
+  const others = spec.datasets ?? {}; // means
+  spec.datasets = { ...others, runs: Object.keys(others).length && runs.length > MOST_RUNS ? [] : runs };
+  if (!chart.smoothed) return spec;
+  for (const [name, rows] of Object.entries(spec.datasets)) spec.datasets[name] = rows.map(smoothCurve);
   return spec;
 }
 function csv(spec) {
@@ -65,11 +58,7 @@ async function draw(figure) {
   const options = { mode: "vega-lite", renderer: "svg", ast: true, actions: false, config };
   const { view } = await vegaEmbed(figure.querySelector(".plot"), spec, options);
   const tools = [button("PNG", async () => save("chart.png", await view.toImageURL("png", 2)))];
-  if (figure.chart.runs) {
-    const middle = (axis) => view.scale(axis).domain().reduce((a, b) => (Number(a) + Number(b)) / 2);
-    const zoom = () => view.signal("zoom_zoom_anchor", { x: middle("x"), y: middle("y") }).signal("zoom_zoom_delta", 0.7).run();
-    tools.push(button("CSV", () => save("chart.csv", csv(spec))), button("zoom", zoom), button("reset", () => draw(figure)));
-  }
+  if (figure.chart.runs) tools.push(button("CSV", () => save("chart.csv", csv(spec))));
   figure.querySelector(".tools").replaceChildren(...tools);
 }
 
@@ -87,7 +76,7 @@ function add(place, chart) {
   place.append(figure);
   near.observe(figure);
 }
-for (const control of [across, smooth]) control.addEventListener("change", () => {
+smooth.addEventListener("change", () => {
   near.disconnect();
   for (const figure of document.querySelectorAll("figure")) {
     figure.drawn = false;
@@ -100,21 +89,26 @@ addEventListener("beforeprint", () => {
   open.forEach(draw);
 });
 
-// Every run of a recipe; columns that are the same in all rows are one line.
-function everyRun(details, { columns, runs }) {
+// Every run of a recipe; columns that are the same in all rows are one line, as are settings.
+function everyRun(details, { columns, runs, settings }) {
   const differs = (_, j) => j < 4 || runs.some((run) => run[j] !== runs[0][j]);
   const same = columns.flatMap((name, j) => (differs(name, j) ? [] : [`${name} ${runs[0][j]}`]));
-  details.append(element("p", `Every run: ${same.join(", ")}`, { className: "small" }), table(columns.filter(differs), runs.map((run) => run.filter(differs))));
+  const schemes = Object.values(settings);
+  const shared = Object.entries(schemes[0]).filter(([key, value]) => schemes.every((each) => each[key] === value));
+  const line = (text) => element("p", text, { className: "small" });
+  details.append(line(`Every run: ${same.join(", ")}`), table(columns.filter(differs), runs.map((run) => run.filter(differs))));
+  details.append(line(shared.map(([key, value]) => `${key}=${value}`).join(" ")));
 }
+const nameOf = ([scheme, seed]) => `${scheme}, seed ${seed}`;
 // Two runs, A and B: the differences in values, origins and settings, and the curves of both.
 function compare(groups, empty, choices) {
   const both = choices.map(({ value }, i) => {
-    const [group, r] = [groups[value.split(",")[0]], value.split(",")[1]];
-    const run = group.runs[r], [scheme, seed] = run, label = "AB"[i];
+    const [g, r] = value.split(",").map(Number), group = groups[g], run = group.runs[r];
+    const [scheme, seed] = run, label = "AB"[i];
     const values = { recipe: group.title, ...Object.fromEntries(group.columns.map((name, j) => [name, run[j]])), ...group.settings[scheme] };
     const own = (row) => row.scheme === scheme && row.seed === seed;
     const curve = (note) => group.curves.filter((chart) => chart.note === note).flatMap((chart) => chart.runs.filter(own).map((row) => ({ ...row, scheme: label })));
-    return { values, curve, group, name: `${label}: ${group.names[r]}`, rates: group.curves[0]?.rates[scheme] };
+    return { values, curve, group, name: `${label}: ${nameOf(run)}` };
   });
   const [a, b] = both;
   const keys = Object.keys({ ...a.values, ...b.values }).filter((key) => a.values[key] !== b.values[key]);
@@ -123,8 +117,7 @@ function compare(groups, empty, choices) {
   two.querySelector(".compared").replaceChildren(table(["differs", a.name, b.name], rows), place);
   for (const { title, note, log, smoothed } of a.group.curves) {
     const runs = both.flatMap(({ curve }) => curve(note));
-    const rates = { A: a.rates, B: b.rates };
-    if (runs.length === 2) add(place, { ...empty[log ? "log" : "linear"], title, note, smoothed, runs, rates });
+    if (runs.length === 2) add(place, { ...empty[log ? "log" : "linear"], title, note, smoothed, runs });
   }
 }
 
@@ -146,7 +139,7 @@ unpacked("data").then((text) => {
   document.querySelectorAll(".attention").forEach((place, i) => probed[i].forEach((chart) => add(place, chart)));
   const choices = [...two.querySelectorAll("select")], { runs } = groups[0];
   for (const choice of choices) {
-    choice.append(...groups.map((group, g) => element("optgroup", group.names.map((name, r) => element("option", name, { value: `${g},${r}` })), { label: group.title })));
+    choice.append(...groups.map((group, g) => element("optgroup", group.runs.map((run, r) => element("option", nameOf(run), { value: `${g},${r}` })), { label: group.title })));
     choice.addEventListener("change", () => compare(groups, empty, choices));
   }
   choices[1].value = `0,${Math.max(0, runs.findIndex((run) => run[0] !== runs[0][0]))}`;

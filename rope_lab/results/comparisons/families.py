@@ -75,12 +75,12 @@ def _alike(setup: Setup, other: Setup, scheme: str) -> bool:
 
 def of_schemes(setup: Setup, headline: Result | None) -> dict[str, Result]:
     """Each scheme − the baseline; the contender's result is the headline's, if there is one."""
-    published = setup.published
-    others = [scheme for scheme in setup.others if not (headline and scheme == published.contender)]
-    compared = [between(setup, scheme, published.baseline) for scheme in others]
+    contender, baseline = setup.published.pair
+    others = [scheme for scheme in setup.others if not (headline and scheme == contender)]
+    compared = [between(setup, scheme, baseline) for scheme in others]
     family = Family(comparisons=compared, several="schemes here", one="this comparison")
     found = dict(zip(others, answer(family), strict=True))
-    return found | ({published.contender: headline} if headline else {})
+    return found | {contender: headline} if headline else found
 
 
 def of_parents(setups: Iterable[Setup]) -> tuple[list[Result], list[tuple[Setup, Run, Run]]]:

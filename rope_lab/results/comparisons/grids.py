@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import Comparison, Result, answered
+from rope_lab.results.comparisons.results import Result, answered
 from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.run import one_line
 from rope_lab.results.records.setups import Arm, Setup
@@ -76,31 +76,27 @@ class Sweep:
         ends = (0, len(self.values) - 1)
         return all(map(is_number, self.values)) and self.best(scheme) in ends
 
-    def difference(self, scheme: str, other: str, at: int) -> Result:
-        """Scheme − other at a value of the setting; untested."""
-        return answered(self._between(scheme, at, other, at))
-
-    def best_difference(self, scheme: str, other: str) -> Result | None:
-        """Scheme − other, each at its best value, over the seeds that have every value; untested.
-        None if either has none.
+    def difference(self, scheme: str, other: str, at: int | None = None) -> Result | None:
+        """Scheme − other, untested: at a value of the setting or, without one, each at its best
+        over the seeds that have every value. None if either has none.
         """
-        best, other_best = self.best(scheme), self.best(other)
-        if best is None or other_best is None:
+        ours, theirs = self._arm(scheme, at), self._arm(other, at)
+        if ours is None or theirs is None:
             return None
-        asked = self._between(scheme, best, other, other_best)
-        ours, theirs = self._of_complete(asked.ours), self._of_complete(asked.theirs)
+        setup = next(iter(self.groups.values()))
+        asked = between(setup, scheme, other, measure=self.measure, test="none")
         return answered(replace(asked, ours=ours, theirs=theirs))
 
-    def _between(self, scheme: str, at: int, other: str, other_at: int) -> Comparison:
-        setups = list(self.groups.values())
-        return between(
-            setups[at], scheme, other, setups[other_at], measure=self.measure, test="none"
-        )
-
-    def _of_complete(self, arm: Arm) -> Arm:
-        """The runs of seeds that have every value."""
-        seeds = _seeds(self.complete(arm.scheme))
-        return replace(arm, runs=tuple(run for run in arm.runs if run.seed in seeds))
+    def _arm(self, scheme: str, at: int | None) -> Arm | None:
+        """The runs of a scheme at a value, or those to compare at its best one."""
+        setups, best = list(self.groups.values()), self.best(scheme)
+        if at is not None:
+            return setups[at].arm(scheme)
+        if best is None:
+            return None
+        seeds = _seeds(self.complete(scheme))
+        runs = [run for run in setups[best].arm(scheme).runs if run.seed in seeds]
+        return Arm(scheme, tuple(runs))
 
     def left_out(self) -> set[int]:
         """Seeds that lack a value under a scheme that has a best one."""

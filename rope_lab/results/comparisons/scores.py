@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from rope_lab.results.comparisons.results import samples
 from rope_lab.results.records.catalogue import rank
 from rope_lab.results.records.measures import LENGTH
 from rope_lab.results.records.setups import Setup
@@ -39,17 +40,18 @@ def widest(setups: list[Setup]) -> list[Setup]:
     """Of each task, the group in which most schemes have FEWEST seeds; then one at the recipe's
     rate.
     """
-    found: dict[str, list[Setup]] = {}
-    for setup in setups:
+    found: dict[str, Setup] = {}
+    for setup in sorted(setups, key=_preference, reverse=True):
         if len(scores(setup)) > 1:
-            found.setdefault(setup.report.title, []).append(setup)
+            found.setdefault(setup.report.title, setup)
+    return sorted(
+        found.values(), key=lambda each: (rank(each.published.tasks, each.task), each.scale)
+    )
 
-    def preference(setup: Setup) -> tuple[int, bool]:
-        usual = recipe(setup.task, setup.scale)["train.lr"]
-        return len(scores(setup)), setup.settings.get("train.lr") == usual
 
-    chosen = [max(each, key=preference) for each in found.values()]
-    return sorted(chosen, key=lambda setup: (rank(setup.published.tasks, setup.task), setup.scale))
+def _preference(setup: Setup) -> tuple[int, bool]:
+    usual = recipe(setup.task, setup.scale)["train.lr"]
+    return len(scores(setup)), setup.settings.get("train.lr") == usual
 
 
 def longest(setup: Setup) -> int | None:
@@ -72,14 +74,13 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
     at_rate = {}
     for each in setups:
         rate = each.settings["train.lr"]
-        same = each.settings | {"train.lr": own} == setup.settings
-        if same and (each.task, each.scale) == (setup.task, setup.scale) and rate / own in RATES:
+        alike = (each.task, each.scale, each.settings | {"train.lr": own})
+        if alike == (setup.task, setup.scale, setup.settings) and rate / own in RATES:
             at_rate[rate] = scores(each, length)
     searched = {}
     for scheme in found:
-        rates = [at_rate[rate][scheme] for rate in sorted(at_rate) if scheme in at_rate[rate]]
-        # one row per seed that has every rate, one column per rate
-        table = pd.concat(rates, axis=1).dropna()
+        rates = {rate: each[scheme] for rate, each in at_rate.items() if scheme in each}
+        table = pd.DataFrame(rates).sort_index(axis="columns").dropna()  # a row a seed
         if len(rates) == len(RATES) and len(table) >= FEWEST:
             searched[scheme] = _at_best_rate(table)
     return Column(setup, found | searched, {*searched}, length)
@@ -87,21 +88,21 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
 
 def _at_best_rate(table: pd.DataFrame) -> pd.Series:
     """The score of each seed at the rate that is best on the other seeds."""
-    best = {seed: table.drop(seed).mean().argmax() for seed in table.index}
-    return pd.Series({seed: table.loc[seed].iloc[at] for seed, at in best.items()})
+    return pd.Series(
+        {seed: table.loc[seed, table.drop(seed).mean().idxmax()] for seed in table.index}
+    )
 
 
 def scores(setup: Setup, length: int | None = None) -> dict[str, pd.Series]:
     """The score of each seed, of each scheme with at least FEWEST; length: of the problems, if not
     those of training.
     """
+    measure = replace(setup.measure, times=1)
+    if length:
+        measure = replace(measure, metric=f"{LENGTH}/{length}")
     found = {}
     for scheme in setup.schemes:
-        runs = setup.of(scheme)
-        values = runs.value / setup.measure.times
-        if length:
-            measure = replace(setup.measure, metric=f"{LENGTH}/{length}", times=1)
-            values = runs.run.map(measure.of).astype(float).dropna()
+        values = samples(setup.arm(scheme), measure).value
         if len(values) >= FEWEST:
-            found[scheme] = values if setup.measure.share else np.exp(-values)
+            found[scheme] = values if measure.share else np.exp(-values)
     return found

@@ -8,7 +8,6 @@ schemes are compared seed by seed.
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -132,13 +131,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     ordered = p.dropna().sort_values()
     factors = np.arange(len(ordered), 0, -1)
     return (ordered * factors).clip(upper=1).cummax().reindex(p.index).to_list()
-
-
-@cache  # of thousands of runs, many have as many
-def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a proportion: for one model's accuracy on n problems."""
-    low, high = stats.binomtest(successes, n).proportion_ci(LEVEL, method="wilson")
-    return float(low), float(high)
 
 
 def spread_limit(differences: Sequence[float], level: float) -> float:

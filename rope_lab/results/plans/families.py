@@ -94,15 +94,13 @@ def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str
     """The results of each study of a plan, none without such a file, and problems with kept runs.
     Raises ConfigError, OSError.
     """
-    studies = load(plan).studies.values() if plan.exists() else []
-    kept: dict[str, list[Run]] = {}
-    problems = []
-    for folder in dict.fromkeys(study.rows for study in studies):
-        kept[folder], wrong = [], []
-        if (plan.parent / folder).is_dir():
-            kept[folder], wrong = read_kept(plan.parent / folder)
-        problems += wrong
-    return [of_study(study, kept[study.rows], published, plan) for study in studies], problems
+    studies = list(load(plan).studies.values()) if plan.exists() else []
+    kept: dict[str, tuple[list[Run], list[str]]] = {}
+    for rows in dict.fromkeys(study.rows for study in studies):
+        folder = plan.parent / rows
+        kept[rows] = read_kept(folder) if folder.is_dir() else ([], [])
+    problems = [line for _, wrong in kept.values() for line in wrong]
+    return [of_study(study, kept[study.rows][0], published, plan) for study in studies], problems
 
 
 def _comparison(study: Study, test: PlannedTest, found: Runs, published: Published) -> Comparison:

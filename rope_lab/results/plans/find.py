@@ -97,9 +97,10 @@ def unnamed(study: Study, found: Runs) -> list[str]:
         for key, value in run.all_settings.items():
             usual_value = BACKFILLED.get(key) if key.startswith(OF_SCHEME) else value
             known = expected.get(key, usual_value)
-            refers = str(known).startswith("${")  # to another setting
+            if str(known).startswith("${"):  # the value of another setting
+                known = run.all_settings.get(known[2:-1])
             unused = key == "train.weight_decay_on" and not run.settings.get("train.weight_decay")
-            if known != value and not (refers or unused or key.endswith("_target_")):
+            if known != value and not (unused or key.endswith("_target_")):
                 others.add(f"{key}={show(value)}")
     return sorted(others)
 

@@ -170,13 +170,8 @@ class Study:
     @property
     def cells(self) -> list[tuple[str, int]]:
         """Scheme and seed of every run, seed by seed."""
-        every = sorted({seed for seeds in self.seeds.values() for seed in seeds})
-        return [
-            (scheme, seed)
-            for seed in every
-            for scheme, seeds in self.seeds.items()
-            if seed in seeds
-        ]
+        every = [(scheme, seed) for scheme, seeds in self.seeds.items() for seed in seeds]
+        return sorted(every, key=lambda cell: cell[1])
 
     @property
     def unusual(self) -> str:

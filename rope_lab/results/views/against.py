@@ -2,12 +2,11 @@
 began from.
 """
 
-from rope_lab.results.comparisons.families import between, of_parents
-from rope_lab.results.comparisons.stats import ALPHA
+from rope_lab.results.comparisons.families import of_parents
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views.tables import Section, Table, number, paired, strong_if
+from rope_lab.results.views.tables import Section, Table, number, tested
 from rope_lab.text import ConfigError, nearest, show
 
 HINT = "the verdicts are about {}; --contender and --against ask about other schemes"
@@ -25,8 +24,8 @@ def question(
     """`published` with these schemes, by name or title, as contender and baseline. Raises
     ConfigError.
 
-    contender: None: the user's own scheme if just one has runs to pair, or the only scheme besides
-               the baseline; otherwise that of published.yaml
+    contender: None: the user's own scheme if there is just one, or the only scheme besides the
+               baseline; otherwise that of published.yaml
     """
     there = {scheme for setup in setups for scheme in setup.schemes}
     if against:
@@ -34,11 +33,7 @@ def question(
         swapped = published.baseline if baseline == published.contender else published.contender
         published = published.but(baseline=baseline, contender=swapped)
     others = there - {published.baseline}
-    own = []
-    for scheme in others:
-        pairs = [len(between(each, scheme, published.baseline).pairs()) for each in setups]
-        if scheme.partition(" ")[0] not in published.schemes and any(pairs):
-            own.append(scheme)
+    own = {scheme for scheme in others if scheme.partition(" ")[0] not in published.schemes}
     if contender:
         scheme = _scheme("--contender", contender, there, published)
         if scheme == published.baseline:
@@ -72,17 +67,15 @@ def parents(setups: list[Setup]) -> Section:
     for result, (setup, run, parent) in zip(results, about, strict=True):
         measure = setup.measure
         here, there = (number(mean, measure.digits) for mean in result.means)
-        difference = paired(result, measure.digits)
         row = {
             "task": result.title,
             "scale": setup.scale,
             "scheme": setup.published.title(result.comparison.ours.scheme),
             "here": _unlike(run, parent),
             "there → here": f"{there} → {here}",
-            "here − there": strong_if(result.p_family < ALPHA, difference),
             "unit": f"{measure.unit}, {measure.better} is better",
-            "p": number(result.p_family, None),
         }
+        row |= tested(result, "here − there")
         rows.append(row)
     note = NOTE.format(results[0].corrected_for)
     return Section("Against the runs that these began from", Table(rows, "Against", note))

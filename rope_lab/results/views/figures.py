@@ -1,35 +1,28 @@
 """The figures of a folder's pages: which are drawn, under which name, and their SVG.
 
-All that charts need of setups, sweeps and verdicts is taken from them here.
+All that charts need of setups and sweeps is taken from them here. A new kind of figure is a
+function, and a line in CHARTS.
 """
 
-from bisect import bisect
+import json
 from collections.abc import Collection
 from dataclasses import replace
 
+import altair as alt
 import pandas as pd
 
 from rope_lab.results.comparisons.grids import Sweep, is_number
 from rope_lab.results.comparisons.results import Result
-from rope_lab.results.comparisons.words import AHEAD, BEHIND, CONFIRMED, REFUTED, REVERSED, word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import AT
 from rope_lab.results.records.run import one_line
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views import charts, forest, heat, render, series, sweeps
+from rope_lab.results.views import charts, heat, render, series, sweeps
+from rope_lab.results.views.forest import forest
 from rope_lab.results.views.panels import Panel, titled
-from rope_lab.results.views.verdicts import gain_text, kind, label, published_gains
 from rope_lab.text import show
 
 FOREST = "verdicts.svg"
-COLORS = {
-    CONFIRMED: forest.GOOD,
-    AHEAD: forest.GOOD,
-    REVERSED: forest.BAD,
-    REFUTED: forest.BAD,
-    BEHIND: forest.BAD,
-}
-ROW = 80  # letters of a row of the forest plot
 LABEL = 140  # letters of a title
 WORD = 16  # letters of a value on an axis
 
@@ -62,106 +55,106 @@ def drawable(shown: Collection[Setup | Sweep]) -> list[Setup | Sweep]:
 
 def _has_figure(each: Setup | Sweep) -> bool:
     if isinstance(each, Sweep):
-        seeds = max(len(scores) for scores in each.scores.values())
+        seeds = max(map(len, each.scores.values()))
         return len(each.values) > 2 and seeds > 1
     alone = each.variant and len(each.schemes) == 1
     return not each.finished.empty and not alone
 
 
-def curves(group: Setup) -> charts.alt.TopLevelMixin:
+def curves(group: Setup) -> alt.TopLevelMixin:
     """The metric against steps, with the published values if the set-up is the same."""
     panel = series.over_training(group, group.measure)
-    panel = replace(panel, points=panel.points[panel.points.ended])
-    drawn = titled(panel, group.published)
-    same = not group.deviations() and not group.variant
-    levels = []
-    for scheme in panel.schemes:
-        if same and scheme in group.report.published:
-            title = group.published.title(scheme)
-            value = float(group.report.published[scheme][0].split()[0]) - group.optimum
-            levels.append(charts.Level(f"{title}, published", value, drawn.colors[title]))
-    return charts.training(drawn, _title(group, panel), levels)
+    panel = titled(replace(panel, points=panel.points[panel.points.ended]), group.published)
+    versions = {} if group.variant else group.versions
+    values = {}
+    for scheme in group.schemes:
+        title = group.published.title(scheme)
+        if scheme in versions and title in panel.colors:
+            values[title] = float(versions[scheme][0].split()[0]) - group.optimum
+    layers = [charts.lines(panel)]
+    for title, value in values.items():
+        below = value < max(values.values())
+        label = f"{title}, published"
+        layers.append(charts.level(value, label, panel.colors[title], below))
+    return charts.with_title(alt.layer(*layers), _title(group, panel))
 
 
-def lengths(group: Setup) -> charts.alt.TopLevelMixin:
-    """Problems right, and losses, by length; below them heat maps of a crossed attribute."""
-    kinds = group.length_kinds
-    panels = [series.by_value(group, kind) for kind in kinds]
-    drawn = [replace(titled(panel, group.published), zero=True) for panel in panels]
-    title = _title(group, panels[-1])
-    chart = charts.lengths(drawn, title, group.trained_lengths)
-    if not group.crossed or len(kinds) > 1:
-        return chart
+def lengths(group: Setup) -> alt.TopLevelMixin:
+    """Scores by length, a panel for each kind, the lengths of training shaded; below a single one
+    heat maps of a crossed attribute.
+    """
+    kinds, trained = group.length_kinds, group.trained_lengths
+    width = (charts.WIDTH - 80 * (len(kinds) - 1)) // len(kinds)
+    drawn = []
+    for kind in kinds:
+        panel = titled(series.by_value(group, kind), group.published)
+        layers = [charts.lines(panel, dots=True).properties(width=width)]
+        if trained:
+            layers.insert(0, charts.shade(trained[0] - 0.5, trained[1] + 0.5))
+        drawn.append(alt.layer(*layers))
+    chart = alt.hconcat(*drawn, spacing=charts.GAP) if len(drawn) > 1 else drawn[0]
+    if group.crossed and len(drawn) == 1:
+        chart = alt.vconcat(chart, _heat_maps(group), spacing=charts.GAP)
+        chart = chart.resolve_scale(color="independent")
+    subtitle = "Shaded: lengths of training" if trained else ""
+    return charts.with_title(chart, _title(group, panel), subtitle)
+
+
+def _heat_maps(group: Setup) -> alt.TopLevelMixin:
+    """Shares of problems right by length and the crossed attribute, a map for each scheme."""
     attribute = group.crossed[min(group.crossed)].partition(AT)[0]
     x, y = group.report.length["title"], series.title(group, attribute)
-    return heat.below(chart, heat_maps(group), x, y)
+    trained = group.trained_lengths[1] if group.trained_lengths else 0
+    return heat.maps(crossed(group), x, y, trained)
 
 
-def heat_maps(group: Setup) -> list[heat.HeatMap]:
-    """Shares of problems right by length and the crossed attribute, a map for each scheme.
-
-    A line stands after the longest problems of training.
+def crossed(group: Setup) -> pd.DataFrame:
+    """The share of problems right by length and the crossed attribute: `scheme column row
+    share`.
     """
-    lengths = sorted(group.crossed)
-    parts = [group.slices(group.crossed[length]).assign(column=length) for length in lengths]
-    rule = group.trained_lengths and bisect(lengths, group.trained_lengths[1])
-    cells = pd.concat(parts).groupby(["scheme", "column", "value"])["mean"].mean().reset_index()
-    cells = cells.rename(columns={"value": "row", "mean": "share"})
-    maps = []
-    for scheme in group.schemes:
-        own = cells[cells.scheme == scheme].drop(columns="scheme")
-        if len(own):
-            maps.append(heat.HeatMap(group.published.title(scheme), own, rule))
-    return maps
+    parts = [group.slices(name).assign(column=length) for length, name in group.crossed.items()]
+    cells = pd.concat(parts).rename(columns={"value": "row", "mean": "share"})
+    cells = cells.assign(scheme=cells.scheme.map(group.published.title))
+    return cells.groupby(["scheme", "column", "row"], sort=False).share.mean().reset_index()
 
 
-def sweep(each: Sweep) -> charts.alt.TopLevelMixin:
-    """Final scores against the setting."""
-    panel, rings = sweep_panel(each), []
-    places = panel.ticks
-    means = panel.means().set_index(["scheme", "x"]).y
-    for scheme in each.schemes:
-        best = each.best(scheme)
-        if best is not None:
-            title = each.published.title(scheme)
-            rings.append({"scheme": title, "x": places[best], "y": means[title, places[best]]})
-    recipe = None if each.recipe is None else places[each.recipe]
-    return charts.sweep(panel, one_line(each.title, LABEL), rings, recipe)
+def sweep(each: Sweep) -> alt.TopLevelMixin:
+    """Final scores against the setting, with a ring around the best value of each scheme."""
+    panel, places = sweep_panel(each), sweeps.places(each)
+    best = {each.published.title(scheme): each.best(scheme) for scheme in each.schemes}
+    places_of = {title: places[at] for title, at in best.items() if at is not None}
+    means = panel.means()
+    rings = means[means.x == means.scheme.map(places_of)]
+    ring = alt.Chart(rings).mark_point(size=190, strokeWidth=1.6, filled=False, opacity=1)
+    layers = [charts.lines(panel, dots=True), ring.encode(x="x:Q", y="y:Q", color="scheme:N")]
+    if each.recipe is not None:
+        layers.insert(0, charts.upright(places[each.recipe], "the recipe"))
+    notes = []
+    if len(rings):
+        notes.append("ring: the best value of a scheme")
+    if len(panel.fewer()):
+        notes.append("hollow: fewer seeds")
+    subtitle = "; ".join(notes).capitalize()
+    return charts.with_title(alt.layer(*layers), one_line(each.title, LABEL), subtitle)
 
 
 def sweep_panel(each: Sweep) -> Panel:
     """The panel of a sweep, with the setting's values as ticks."""
-    values = each.values
-    numbers = all(map(is_number, values))
-    words = [] if numbers else [one_line(show(value), WORD) for value in values]
+    values, numbers = each.values, all(map(is_number, each.values))
+    axis = {"values": sweeps.places(each), "format": "~g"}
+    if not numbers:
+        words = [one_line(show(value), WORD) for value in values]
+        axis["labelExpr"] = f"{json.dumps(words)}[datum.value]"
     log = numbers and 0 < 3 * values[0] <= values[-1]
-    drawn = titled(sweeps.panel(each), each.published)
-    return replace(drawn, ticks=sweeps.places(each), words=words, log_x=log)
+    panel = titled(sweeps.panel(each), each.published)
+    return replace(panel, axis=axis, scale={"type": "log"} if log else {})
 
 
 def verdicts(
-    found: list[Result], published: Published, settings: render.Config | None = None
+    found: list[Result], published: Published, settings: render.Config = render.PAPER
 ) -> bytes:
-    """The forest plot of measured and published gains as SVG; settings: `render.config`."""
-    gains = [gain(result, published) for result in found]
-    return render.svg(forest.forest(gains, published.titles[0]), settings)
-
-
-def gain(result: Result, published: Published) -> forest.Gain:
-    """A row of the forest plot."""
-    return forest.Gain(
-        panel=one_line(result.title, ROW),
-        unit=one_line(result.measure.unit, ROW),
-        label=one_line(label(result), LABEL),
-        kind=kind(result),
-        low=result.gain.low,
-        mean=result.gain.mean,
-        high=result.gain.high,
-        text=gain_text(result),
-        word=word(result),
-        color=COLORS.get(word(result), forest.GREY),
-        published=tuple(published_gains(result, published)),
-    )
+    """The forest plot of measured and published gains as SVG."""
+    return render.svg(forest(found, published), settings)
 
 
 def _title(group: Setup, panel: Panel) -> str:

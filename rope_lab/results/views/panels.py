@@ -1,4 +1,4 @@
-"""Panels: the points of a pair of axes, their means with intervals, and the axes. Plain data."""
+"""Panels: the points of a pair of axes, and their means with intervals. Plain data."""
 
 import math
 from collections.abc import Iterable
@@ -16,7 +16,6 @@ FEW = 6  # schemes: of more, a panel shows no intervals
 FEWEST = 3  # seeds of which an interval is plotted
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and not on logarithmic axes
 DIGITS = 5  # significant digits of a plotted value
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,7 @@ class Panel:
     log:    whether y is logarithmic, as of a loss above its floor
     most:   the largest possible value, of shares; otherwise infinite
     untrained: whether the first x is the untrained model, whose value would flatten all curves
-    ticks:  values of x with a label; empty for round numbers
-    words:  the labels of x = 0, 1, …, if they are not numbers
-    log_x, zero: whether x is logarithmic, and whether it begins at 0
+    scale, axis: of x, as Altair takes them
     colors: the colour of each scheme, in the order of the legend; empty before `titled`
     """
 
@@ -41,20 +38,13 @@ class Panel:
     log: bool = False
     most: float = np.inf
     untrained: bool = False
-    ticks: list[float] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    log_x: bool = False
-    zero: bool = False
+    scale: dict[str, Any] = field(default_factory=dict)
+    axis: dict[str, Any] = field(default_factory=dict)
     colors: dict[str, str] = field(default_factory=dict)
 
     @property
     def schemes(self) -> list[str]:
         return list(self.points.scheme.unique())
-
-    @property
-    def whole(self) -> bool:
-        """Whether all x are whole numbers."""
-        return bool((self.points.x % 1 == 0).all())
 
     def means(self) -> pd.DataFrame:
         """By `scheme` and `x` the mean over seeds `y`, their number `n` and its 95% interval, `low`
@@ -63,65 +53,67 @@ class Panel:
         The interval is clipped to possible values; its ends are nan with fewer seeds than FEWEST.
         """
         ended = self.points[self.points.ended].dropna(subset="y")
-        table = (
-            ended.groupby(["scheme", "x"], sort=False)
-            .y.agg(["mean", "count", "sem"])
-            .sort_index(level="x")
-        )
-        half = table["sem"] * stats.t.ppf(
-            (1 + LEVEL) / 2, (table["count"] - 1).where(table["count"] >= FEWEST)
-        )
-        ends = {
-            "low": (table["mean"] - half).clip(0),
-            "high": (table["mean"] + half).clip(upper=self.most),
-        }
-        return (
-            table.assign(**ends)
-            .rename(columns={"mean": "y", "count": "n"})
-            .drop(columns="sem")
-            .reset_index()
-        )
+        by_place = ended.groupby(["scheme", "x"]).y
+        means = by_place.agg(y="mean", n="count", error="sem").reset_index()
+        freedom = (means.n - 1).where(means.n >= FEWEST)
+        half = means.pop("error") * stats.t.ppf((1 + LEVEL) / 2, freedom)
+        low, high = (means.y - half).clip(0), (means.y + half).clip(upper=self.most)
+        return means.assign(low=low, high=high)
 
-    def run_rows(self, thinned: int | None = None) -> list[Row]:
-        """A row per run: `scheme seed x y`, x and y as lists of at most `thinned` points."""
-        rows = []
-        for (scheme, seed), run in self.points.groupby(["scheme", "seed"], sort=False):
-            rows.append({"scheme": scheme, "seed": str(seed)} | self._lists(run, thinned))
-        return rows
+    def fewer(self) -> pd.DataFrame:
+        """The means of fewer seeds than others of their scheme."""
+        means = self.on_axis(self.means())
+        return means[means.n < means.groupby("scheme").n.transform("max")]
 
-    def mean_rows(self, thinned: int | None = None) -> list[Row]:
-        """A row per scheme: `scheme seeds x y low high n`; seeds: the most of any point."""
-        rows = []
-        for scheme, mean in self.means().groupby("scheme", sort=False):
-            most = {"scheme": scheme, "seeds": int(mean.n.max())}
-            rows.append(most | self._lists(mean, thinned))
-        return rows
+    def on_axis(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows that have a place on the y axis, and the lower ends of their intervals too."""
+        if not self.log:
+            return table.dropna(subset="y")
+        table = table[table.y > TINY]
+        if "low" in table:
+            least = table.groupby("scheme").y.transform("min") / 10
+            table = table.assign(low=table.low.clip(lower=least))
+        return table
 
-    def _lists(self, table: pd.DataFrame, thinned: int | None) -> Row:
-        """The columns as lists, without points that have no place on the axis."""
-        table = table[table.y > TINY] if self.log else table[table.y.notna()]
-        if self.log and "low" in table:
-            table = table.assign(low=table.low.clip(lower=table.y.min() / 10))
-        if thinned and len(table) > thinned:
-            kept = np.linspace(0, len(table) - 1, thinned).round().astype(int)
-            table = table.iloc[kept]
-        names = [name for name in ("x", "y", "low", "high", "n") if name in table]
-        return {name: rounded(table[name]) for name in names}
+    def run_curves(self, most: int | None = None) -> pd.DataFrame:
+        """A row per run, `scheme seed x y`: x and y are lists of at most so many values."""
+        points = self.on_axis(self.points).astype({"seed": str}).drop(columns="ended")
+        return _curves(points, ["scheme", "seed"], most)
 
-    def domain(self) -> list[float]:
-        """Both ends of the y axis: as wide as runs and means, not intervals; of shares, all."""
+    def mean_curves(self, most: int | None = None) -> pd.DataFrame:
+        """A row per scheme, `scheme x y n low high`, lists likewise."""
+        return _curves(self.on_axis(self.means()), ["scheme"], most)
+
+    def domain(self) -> list[float] | None:
+        """Both ends of the y axis: as wide as runs and means, not intervals; of shares, all. None
+        without points.
+        """
         if not self.log and math.isfinite(self.most):
-            return rounded([-0.04 * self.most, 1.04 * self.most])
-        values = self.points
+            return [-0.04 * self.most, 1.04 * self.most]
+        points = self.on_axis(self.points)
         if self.untrained and not self.log:
-            later = values[values.x > values.x.min()]
-            values = later if later.y.nunique() > 1 else values
-        y = values.y[values.y > TINY] if self.log else values.y.dropna()
-        least, most = (float(y.min()), float(y.max())) if len(y) else (0.1, 1.0)
+            later = points[points.x > points.x.min()]
+            points = later if later.y.nunique() > 1 else points
+        if points.empty:
+            return None
+        least, most = points.y.min(), points.y.max()
         if self.log:
             return rounded([least / 1.15, most * 1.15])
         room = 0.05 * (most - least) or 0.1
         return rounded([least - room, most + room])
+
+
+def _curves(table: pd.DataFrame, names: list[str], most: int | None) -> pd.DataFrame:
+    """A row per curve, which `names` name: the other columns as lists, evenly thinned to `most`
+    values.
+    """
+    rows = []
+    for _, curve in table.groupby(names, sort=False):
+        row = curve.iloc[0][names].to_dict()
+        if most and len(curve) > most:
+            curve = curve.iloc[np.linspace(0, len(curve) - 1, most).round()]
+        rows.append(row | {name: rounded(curve[name]) for name in curve if name not in names})
+    return pd.DataFrame(rows, columns=table.columns)
 
 
 def titled(panel: Panel, published: Published) -> Panel:
@@ -133,19 +125,11 @@ def titled(panel: Panel, published: Published) -> Panel:
 
 
 def rounded(values: Iterable[float]) -> list[float | None]:
-    """DIGITS significant digits; nan as None, whole numbers without a point."""
-    found: list[float | None] = []
-    for value in values:
-        if math.isnan(value):
-            found.append(None)
-            continue
-        short = float(f"{value:.{DIGITS}g}")
-        found.append(int(short) if short.is_integer() and abs(short) < 1e15 else short)
-    return found
+    """DIGITS significant digits; nan as None."""
+    return [None if math.isnan(value) else float(f"{value:.{DIGITS}g}") for value in values]
 
 
 def points_frame(rows: Iterable[tuple]) -> pd.DataFrame:
     """The points of a panel."""
-    return pd.DataFrame(rows, columns=["scheme", "seed", "x", "y", "ended"]).astype(
-        {"x": float, "ended": bool}
-    )
+    columns = ["scheme", "seed", "x", "y", "ended"]
+    return pd.DataFrame(rows, columns=columns).astype({"x": float, "ended": bool})

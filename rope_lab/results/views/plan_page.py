@@ -40,20 +40,25 @@ does not count as planned (*Problems*, below).
 """
 
 
+STUDY = """## {study.name}
+
+Hypothesis: {study.hypothesis}
+
+Runs: `task={study.task} scale={study.scale} {settings}`; {seeds}."""
+REACHED = "{ours:.0f} against {theirs:.0f} of {n}; discordant pairs: {more} and {less}"
+FIRST = "median step {ours} against {theirs}; first {less} times against {more}"
+ENDED = "All {n} runs have ended, {diverged}. {better} is better."
+
+
 def section(results: list[Result], published: Published, correction: str = "") -> str:
     """The results of a study as Markdown; without tests, why there are none yet."""
     family = results[0].family
     study = family.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
-    seeds = [
-        f"{published.title(called(scheme))} seeds {numbers(each)}"
-        for scheme, each in study.seeds.items()
-    ]
-    parts = [
-        f"## {study.name}",
-        f"Hypothesis: {study.hypothesis}",
-        f"Runs: `task={study.task} scale={study.scale} {settings}`; {escaped('; '.join(seeds))}.",
-    ]
+    seeds = []
+    for scheme, each in study.seeds.items():
+        seeds.append(escaped(f"{published.title(called(scheme))} seeds {numbers(each)}"))
+    parts = [STUDY.format(study=study, settings=settings, seeds="; ".join(seeds))]
     if correction:
         parts.append(f"Correction: {correction}")
     if family.untested:
@@ -77,11 +82,12 @@ def _untested(family: PlannedFamily) -> str:
 
 def _ended(family: PlannedFamily) -> str:
     """How many runs have ended and diverged, and which direction is better."""
-    study = family.study
-    cells = named([cell for cell, run in family.found.items() if run.status == "diverged"])
-    diverged = f"diverged, counted as {study.diverged:g}: {cells}" if cells else "none diverged"
+    study, diverged = family.study, "none diverged"
+    cells = [cell for cell, run in family.found.items() if run.status == "diverged"]
+    if cells:
+        diverged = f"diverged, counted as {study.diverged:g}: {named(cells)}"
     better = "Higher" if study.higher_is_better else "Lower"
-    return f"All {len(family.found)} runs have ended, {diverged}. {better} is better."
+    return ENDED.format(n=len(family.found), diverged=diverged, better=better)
 
 
 def _schemes(result: Result, published: Published) -> str:
@@ -94,10 +100,9 @@ def _tests(results: list[Result], published: Published) -> Table:
     rows = []
     for result in results:
         family = result.family
+        kind = "primary" if family.corrected else "secondary"
         row = {
-            "primary comparison" if family.corrected else "secondary comparison": (
-                result.comparison.name
-            ),
+            f"{kind} comparison": result.comparison.name,
             "schemes": _schemes(result, published),
             "result [95% interval]": text(result),
             "p (not corrected)": f"{result.p:.2g}",
@@ -123,11 +128,9 @@ def text(result: Result) -> str:
     """The result of a planned test in words."""
     at, pairs, (more, less) = result.measure.at, result.pairs, result.alone
     if at == "reached":
-        solved = f"{pairs.ours.sum():.0f} against {pairs.theirs.sum():.0f} of {len(pairs)}"
-        return f"{solved}; discordant pairs: {more} and {less}"
+        return REACHED.format(**pairs.sum(), n=len(pairs), more=more, less=less)
     if at == "first step":
-        medians = f"{step_text(pairs.ours.median())} against {step_text(pairs.theirs.median())}"
-        return f"median step {medians}; first {less} times against {more}"
+        return FIRST.format(**pairs.median().map(step_text), more=more, less=less)
     difference, margin = result.difference, result.comparison.margin
     family = result.family
     unit = family.tests[family.comparisons.index(result.comparison)].unit
@@ -150,21 +153,22 @@ def _every_seed(results: list[Result], published: Published) -> Table:
 
     Comparisons of the same values share their columns, under the first one's name.
     """
-    columns, done = {}, set()
+    columns: dict[str, pd.Series] = {}
+    shown = set()
     for result in results:
         measure, asked = result.measure, result.comparison
         for arm in (asked.ours, asked.theirs):
-            same = (arm.scheme, measure)
-            if measure.at == "reached" or same in done:
+            if measure.at == "reached" or (arm.scheme, measure) in shown:
                 continue
-            done.add(same)
-            title, short = published.title(arm.scheme), asked.name.partition(" (")[0]
-            name = f"{title}: {short}"
+            shown.add((arm.scheme, measure))
+            title = published.title(arm.scheme)
+            name = f"{title}: {asked.name.partition(' (')[0]}"
             if name in columns:
                 name = f"{title}: {asked.name}"
-            columns[name] = samples(arm, measure).value.map(VALUES.get(measure.at, "{:.4g}".format))
-    shown = pd.DataFrame(columns).sort_index().fillna(NONE).rename_axis("seed").reset_index()
-    return Table(shown.astype(str).to_dict("records"), "Every seed")
+            form = VALUES.get(measure.at, "{:.4g}".format)
+            columns[name] = samples(arm, measure).value.map(form)
+    table = pd.DataFrame(columns).sort_index().fillna(NONE).rename_axis("seed").reset_index()
+    return Table(table.astype(str).to_dict("records"), "Every seed")
 
 
 def _of_logarithm(value: float) -> str:

@@ -113,29 +113,34 @@ def _cell(form: str, value: float | None) -> str:
     return NONE if value is None else form.format(value)
 
 
+HEAD = "# {task} · {position} · seed"
+ABOUT = " {seed} ({scale})"
+UNFINISHED = ", {status}, weights of step {steps:,}"
+
+
 def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     """Write a report as `stem`.json, .md and, if it is to be drawn, .svg."""
     probed = Probed(**found)
-    title = f"{found['task']} · {found['position']} · seed {found['seed']} ({found['scale']})"
+    title = HEAD + ABOUT
     if found.get("status", "finished") != "finished":
-        title += f", {found['status']}, weights of step {found['steps']:,}"
-    origins = []
-    for name in ("run", "probe"):
-        parts = [f"{key} {value}" for key, value in found[name].items() if value != {}]
-        origins.append(f"{name}: {', '.join(parts)}")
-    page = f"# {escaped(title)}\n\n{markdown(table(probed.outcomes))}\n\n{bullets(origins)}\n"
+        title += UNFINISHED
+    origins = [_origin(name, found[name]) for name in ("run", "probe")]
+    parts = [escaped(title.format(**found)), markdown(table(probed.outcomes)), bullets(origins)]
     # Not one number per line.
     whole = json.dumps(found, indent=None if found.get("attention") else 1)
-    written = {"json": f"{whole}\n".encode(), "md": page.encode()}
+    written = {"json": f"{whole}\n".encode(), "md": ("\n\n".join(parts) + "\n").encode()}
     if drawn and probed.costs:
         written["svg"] = overlay([probed])
-    begin = escaped(f"# {found['task']} · {found['position']} · seed")
-    check_ours(stem.with_name(f"{stem.name}.md"), begin)
-    paths = []
-    for kind, content in written.items():
-        paths.append(stem.with_name(f"{stem.name}.{kind}"))
-        write_whole(paths[-1], content)
+    check_ours(stem.with_name(f"{stem.name}.md"), escaped(HEAD.format(**found)))
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in written]
+    for path, content in zip(paths, written.values(), strict=True):
+        write_whole(path, content)
     return paths
+
+
+def _origin(name: str, about: dict[str, Any]) -> str:
+    parts = [f"{key} {value}" for key, value in about.items() if value != {}]
+    return f"{name}: {', '.join(parts)}"
 
 
 def overlay(probed: list[Probed]) -> bytes:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from rope_lab.results.comparisons.families import between, difference_since, of_schemes
 from rope_lab.results.comparisons.results import Result, answered, samples
-from rope_lab.results.comparisons.stats import ALPHA, without_worst
+from rope_lab.results.comparisons.stats import without_worst
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS
 from rope_lab.results.records.setups import Setup
 from rope_lab.results.views.notes import details, warnings
@@ -19,9 +19,8 @@ from rope_lab.results.views.tables import (
     Table,
     mean_of,
     number,
-    paired,
     signed,
-    strong_if,
+    tested,
 )
 
 RANGE = (
@@ -72,11 +71,8 @@ def schemes(setup: Setup, found: dict[str, Result]) -> Table:
             row["published"] = " / ".join(setup.versions.get(scheme, [NONE]))
         row[f"mean, {measure.unit}"] = mean_of(values, measure.digits, measure.most)
         if setup.others:
-            difference, p = NONE, math.nan
-            if scheme in found:
-                difference, p = paired(found[scheme], measure.digits), found[scheme].p_family
             column = f"difference from {against}, {measure.better} is better"
-            row |= {column: strong_if(p < ALPHA, difference), "p": number(p, None)}
+            row |= tested(found.get(scheme), column)
         for name, threshold in setup.report.thresholds.items():
             steps = samples(setup.arm(scheme), threshold).value
             row[f"seeds that reach {name}, median step"] = _reached(steps)

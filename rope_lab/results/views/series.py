@@ -1,8 +1,8 @@
 """The points of charts, from groups of runs."""
 
+import math
 from collections.abc import Iterable
 
-import numpy as np
 import pandas as pd
 
 from rope_lab.results.records.frame import curve
@@ -40,33 +40,30 @@ def by_value(group: Setup, attribute: str) -> Panel:
     """Shares of correct problems, or losses (above the floor if known), by an attribute or bins of
     it.
     """
-    slices, some = (
-        group.slices(attribute),
-        next(run for run in group.finished.run if attribute in run.slices),
-    )
-    is_length, share = attribute in (LENGTH, LENGTH_LOSS), attribute not in LOSS_ATTRIBUTES
-    below = {int(value): nats for value, (_, nats) in some.floor.get(attribute, {}).items()}
-    slices = slices.assign(mean=slices["mean"] - slices.value.map(below).fillna(0))
-    if not is_length:
-        slices = binned(
-            slices,
-            edges({int(value): count for value, (count, _) in some.slices[attribute].items()}),
-        )
-    points = slices[slices.scheme.isin(best(group, attribute if is_length else ""))].assign(
-        ended=True
-    )
-    log = group.generated if attribute == LENGTH_LOSS else not share and any(below.values())
-    unit = (
-        "share of problems correct"
-        if share
-        else "nats above the Bayes-optimal loss"
-        if log
-        else group.measure.unit
-    )
-    x = group.report.length["title"] if is_length else title(group, attribute)
-    return Panel(
-        points.rename(columns={"value": "x", "mean": "y"}), x, unit, log, 1 if share else np.inf
-    )
+    slices = group.slices(attribute)
+    if attribute in (LENGTH, LENGTH_LOSS):
+        shown, x, scale = best(group, attribute), group.report.length["title"], {"zero": True}
+    else:
+        shown, x, scale = best(group), title(group, attribute), {}
+    if attribute not in LOSS_ATTRIBUTES:
+        unit, log, most = "share of problems correct", False, 1.0
+    else:
+        floors = _floors(group, attribute)
+        slices = slices.assign(mean=slices["mean"] - slices.value.map(floors).fillna(0))
+        log = group.generated if attribute == LENGTH_LOSS else any(floors.values())
+        unit = "nats above the Bayes-optimal loss" if log else group.measure.unit
+        most = math.inf
+    if not scale and slices.value.nunique() > MANY:
+        slices = binned(slices)
+    points = slices[slices.scheme.isin(shown)].rename(columns={"value": "x", "mean": "y"})
+    axis = {"tickMinStep": 1}
+    return Panel(points.assign(ended=True), x, unit, log, most, scale=scale, axis=axis)
+
+
+def _floors(group: Setup, attribute: str) -> dict[int, float]:
+    """The Bayes-optimal loss by the values of an attribute."""
+    run = next(run for run in group.finished.run if attribute in run.slices)
+    return {int(value): nats for value, (_, nats) in run.floor.get(attribute, {}).items()}
 
 
 def title(group: Setup, attribute: str) -> str:
@@ -87,24 +84,15 @@ def best(group: Setup, length: str = "") -> list[str]:
     """
     if len(group.schemes) <= PANEL:
         return group.schemes
-    means, higher = (
-        group.finished.groupby("scheme")[["value"]].mean(),
-        group.measure.higher_is_better,
-    )
+    means = group.finished.groupby("scheme")[["value"]].mean()
+    higher = group.measure.higher_is_better
     if length:
-        means, higher = (
-            group.slices(length).groupby(["scheme", "value"])["mean"].mean(),
-            length == LENGTH,
-        )
-        means = means.unstack("value").sort_index(axis="columns", ascending=False)
-    pair = [s for s in group.published.pair if s in group.schemes]
-    others = [
-        scheme
-        for scheme in means.sort_values([*means.columns], ascending=not higher).index
-        if scheme not in pair
-    ]
-    chosen = {*pair, *others[: FEW - len(pair)]}
-    return [scheme for scheme in group.schemes if scheme in chosen]
+        means = group.slices(length).pivot_table("mean", "scheme", "value")
+        means = means.sort_index(axis="columns", ascending=False)
+        higher = length == LENGTH
+    ordered = list(means.sort_values(list(means), ascending=not higher).index)
+    ordered.sort(key=lambda scheme: scheme not in group.published.pair)
+    return [scheme for scheme in group.schemes if scheme in ordered[:FEW]]
 
 
 def attributes(group: Setup) -> list[str]:
@@ -116,33 +104,15 @@ def attributes(group: Setup) -> list[str]:
     if group.measure.share and not group.floor:
         omitted.add(POSITION)
     longest = [group.crossed[max(group.crossed)]] if group.crossed else []
-    return (
-        group.length_kinds
-        + longest
-        + [attribute for attribute in recorded if attribute not in omitted]
-    )
+    rest = [attribute for attribute in recorded if attribute not in omitted]
+    return group.length_kinds + longest + rest
 
 
-def edges(counts: dict[int, int]) -> np.ndarray:
-    """The lower ends of an attribute's bins: its values, or, if they are many, ranges of about as
-    many problems.
-    """
-    values = np.array(sorted(counts))
-    below = np.cumsum([counts[value] for value in values])  # problems up to each value
-    if len(values) <= MANY:
-        return values
-    return np.unique(
-        values[
-            np.searchsorted(below, np.ceil((below[-1] - 1) * np.arange(BINS) / BINS), side="right")
-        ]
-    )
-
-
-def binned(slices: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
-    """`Setup.slices` with the problems of each bin in one row, at the bin's centre."""
-    ends = np.append(edges[1:] - 1, max(slices.value.max(), edges[-1]))
-    # Below the first edge: in its bin.
-    bins = np.maximum(np.searchsorted(edges, slices.value, side="right") - 1, 0)
-    sums = slices.assign(value=(edges + ends)[bins] / 2, mean=slices["count"] * slices["mean"])
+def binned(slices: pd.DataFrame) -> pd.DataFrame:
+    """`Setup.slices` with the problems of each of BINS equal ranges in one row, at its middle."""
+    first = slices.value.min()
+    width = math.ceil((slices.value.max() - first + 1) / BINS)
+    middle = (slices.value - first) // width * width + first + (width - 1) / 2
+    sums = slices.assign(value=middle, mean=slices["count"] * slices["mean"])
     sums = sums.groupby(["scheme", "seed", "value"], sort=False).sum().reset_index()
     return sums.assign(mean=sums["mean"] / sums["count"])

@@ -83,23 +83,21 @@ def _means(sweep: Sweep, scheme: str) -> dict[str, str]:
 
 
 def _differences(sweep: Sweep, scheme: str, other: str) -> dict[str, str]:
-    title, digits = sweep.published.title, sweep.measure.digits
-    places = range(len(sweep.values))
-    cells = [paired(sweep.difference(scheme, other, at), digits) for at in places]
-    best = sweep.best_difference(scheme, other)
+    title, places = sweep.published.title, range(len(sweep.values))
+    cells = [paired(sweep.difference(scheme, other, at)) for at in places]
+    best = sweep.difference(scheme, other)
     row = _row(sweep, f"{title(scheme)} − {title(other)}", cells)
-    return row | {BEST: paired(best, digits) if best else ""}
+    return row | {BEST: paired(best) if best else ""}
 
 
 def every_seed(sweep: Sweep) -> Table:
     """A row a scheme and seed, a column a value."""
-    rows = []
+    rows, digits = [], sweep.measure.digits
     for scheme, scores in sweep.scores.items():
-        for (seed, _), values in scores.iterrows():
+        texts = scores.map(lambda value: number(value, digits))
+        for (seed, _), cells in texts.set_axis(map(show, sweep.values), axis=1).iterrows():
             row = {"scheme": sweep.published.title(scheme), "seed": str(seed)}
-            for at, value in enumerate(sweep.values):
-                row[show(value)] = number(values[at], sweep.measure.digits)
-            rows.append(row)
+            rows.append(row | cells.to_dict())
     return Table(rows, "Every seed")
 
 

@@ -10,20 +10,35 @@ import pandas as pd
 
 from rope_lab.files import make_folder, write_whole
 from rope_lab.results.comparisons.results import Result
-from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
 from rope_lab.text import ConfigError, plain, say
 
 # Markdown's special characters within a line, except HTML's; a bracket is special only at the end
 # of a link's text
 ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 NONE = "–"
-# What LaTeX would read as a command, and signs that its text fonts lack
+# What LaTeX would read as a command or an option, and signs that its fonts lack
 LATEX = str.maketrans(
-    {character: f"\\{character}" for character in "&%$#_{}"}
-    | {"[": "{[}", "*": "{*}"}  # options of the line break before a row
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
-    | {"−": "$-$", "→": r"$\rightarrow$", "±": r"$\pm$", "·": r"$\cdot$", "…": r"\ldots{}"}
+    {
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "[": "{[}",
+        "*": "{*}",
+        "−": "$-$",
+        "→": r"$\rightarrow$",
+        "±": r"$\pm$",
+    }
 )
 
 
@@ -141,7 +156,7 @@ def signed(difference: Interval, digits: int) -> str:
     """A difference with its sign and its interval; of two seeds, with both differences."""
     if difference.n == 2:
         low, high = difference.of_two
-        return _filled("{} ({} to {})", f"+.{digits}f", difference.mean, low, high)
+        return f"{difference.mean:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
     return interval(difference, f"+.{digits}f")
 
 
@@ -151,31 +166,35 @@ def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str
     The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the
     possible values.
     """
-    found, form = t_interval(values), f".{digits}f"
-    if found.n < 2:
-        return interval(found, form)
-    text = interval(found, form)
+    found = t_interval(values)
+    text = interval(found, f".{digits}f")
     if found.n == 2 or found.low < 0 or found.high > most:
-        text = _filled("{} ({}–{})", form, found.mean, min(values), max(values))
-    return f"{text} n={found.n}"
+        text = f"{found.mean:.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+    return counted(text, found.n)
 
 
-def paired(result: Result, digits: int) -> str:
-    """A difference of pairs, and their number."""
-    text, n = signed(result.difference, digits), result.difference.n
+def counted(text: str, n: int) -> str:
+    """A mean or a difference, and of how many."""
     return f"{text} n={n}" if n > 1 else text
+
+
+def paired(result: Result) -> str:
+    """A difference of pairs, and their number."""
+    return counted(signed(result.difference, result.measure.digits), result.difference.n)
+
+
+def tested(result: Result | None, column: str) -> dict[str, str]:
+    """The cells of a difference, emphasized if it is significant, and of its p value."""
+    if result is None:
+        return {column: NONE, "p": NONE}
+    significant = result.p_family < ALPHA
+    return {column: strong_if(significant, paired(result)), "p": number(result.p_family, None)}
 
 
 def interval(found: Interval, form: str) -> str:
     """`2.3 [2.1, 2.5]`; `form`: of each number, such as `+.1f`."""
-    template = "{} [{}, {}]"
-    if found.n < 2:
-        template = (NONE, "{} (one seed)")[found.n]
-    return _filled(template, form, found.mean, found.low, found.high)
-
-
-def _filled(template: str, form: str, *numbers: float) -> str:
-    return template.format(*(format(each, form) for each in numbers))
+    mean, low, high = (format(each, form) for each in (found.mean, found.low, found.high))
+    return (NONE, f"{mean} (one seed)", f"{mean} [{low}, {high}]")[min(found.n, 2)]
 
 
 def strong_if(condition: bool, text: str) -> str:

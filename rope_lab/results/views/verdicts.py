@@ -3,8 +3,7 @@ planned comparison; their table, sentences and legend.
 """
 
 import math
-
-import numpy as np
+from itertools import chain
 
 from rope_lab.results.comparisons.families import headlines
 from rope_lab.results.comparisons.results import Result
@@ -25,7 +24,7 @@ from rope_lab.results.comparisons.words import (
 )
 from rope_lab.results.records.catalogue import Published, rank
 from rope_lab.results.records.setups import Setup, seeds
-from rope_lab.results.views.tables import NONE, Strong, Table, interval, number, signed
+from rope_lab.results.views.tables import NONE, Strong, Table, interval, signed
 
 GAINS = (
     "Gains of {0} over {1}, paired by seed: positive if {0} is ahead; as a ratio of steps "
@@ -56,13 +55,11 @@ def verdicts(
     if not published.compares:
         return []
     found = []
-    for result in (result for results in studied for result in results):
-        ours, theirs = result.comparison.ours.scheme, result.comparison.theirs.scheme
-        names = tuple(name.partition(" (train.lr=")[0] for name in (ours, theirs))
-        if result.family.corrected and names == published.pair:
-            found.append(result)
-        elif result.family.corrected and names == published.pair[::-1]:
-            found.append(result.swapped())
+    for result in chain.from_iterable(studied):
+        arms = result.comparison.ours, result.comparison.theirs
+        names = [arm.scheme.partition(" (train.lr=")[0] for arm in arms]
+        if result.family.corrected and {*names} == {*published.pair}:
+            found.append(result if names[0] == published.contender else result.swapped())
     for scale in dict.fromkeys(setup.scale for setup in setups):
         usual = [setup for setup in setups if setup.scale == scale and not setup.variant]
         found += headlines(usual, setups)
@@ -100,20 +97,26 @@ def unusual(result: Result) -> str:
     """Of a planned test, the compared number and the settings, in words if they are not the
     recipe's.
     """
-    if not result.family.planned:
-        return ""
-    asked, words = result.comparison, []
+    words, asked = [], result.comparison
     if not is_usual(result):
         words.append(asked.name.partition(" (")[0])
-    if "(train.lr=" in asked.ours.scheme + asked.theirs.scheme:
-        words.append("own learning rates")
-    return ", ".join(filter(None, [*words, result.family.study.unusual]))
+    if result.family.planned:
+        rates = (
+            "own learning rates" if "(train.lr=" in asked.ours.scheme + asked.theirs.scheme else ""
+        )
+        words += [rates, result.family.study.unusual]
+    return ", ".join(filter(None, words))
 
 
 def label(result: Result) -> str:
     """`paper, seeds 0–4`"""
     runs = seeds(result.seeds) if result.seeds else ""
-    return ", ".join(filter(None, [result.comparison.scale, unusual(result), runs]))
+    return ", ".join(filter(None, [where(result), runs]))
+
+
+def where(result: Result) -> str:
+    """The scale, and what is unusual."""
+    return ", ".join(filter(None, [result.comparison.scale, unusual(result)]))
 
 
 def published_gains(result: Result, published: Published) -> list[float]:
@@ -128,8 +131,8 @@ def published_gains(result: Result, published: Published) -> list[float]:
 
 def ratio(difference: Interval) -> Interval:
     """Of steps, from a difference of their logarithms."""
-    ends = np.exp([difference.mean, difference.low, difference.high])
-    return Interval(*ends.tolist(), difference.n)
+    mean, low, high = map(math.exp, (difference.mean, difference.low, difference.high))
+    return Interval(mean, low, high, difference.n)
 
 
 def gain_text(result: Result) -> str:
@@ -154,8 +157,7 @@ def table(found: list[Result], published: Published) -> Table:
     rows = []
     for result, written in zip(ended, gains, strict=True):
         p = result.p_family
-        scale = ", ".join(filter(None, [result.comparison.scale, unusual(result)]))
-        row = {"task": result.title, "scale": scale}
+        row = {"task": result.title, "scale": where(result)}
         if any(gains):
             row["published gain"] = " / ".join(f"{gain:+.3g}" for gain in written) or NONE
         row |= {
@@ -172,13 +174,12 @@ def table(found: list[Result], published: Published) -> Table:
 
 def _means(result: Result) -> str:
     """`65.6 → 104.6`, the baseline's first."""
-    ours, theirs = result.means
+    (ours, theirs), digits = result.means, result.measure.digits
     if not result.gain.n:
         return NONE
     if result.measure.at == "log steps":
-        return f"{math.exp(theirs):,.0f} → {math.exp(ours):,.0f}"
-    digits = result.measure.digits
-    return f"{number(theirs, digits)} → {number(ours, digits)}"
+        ours, theirs, digits = math.exp(ours), math.exp(theirs), 0
+    return f"{theirs:,.{digits}f} → {ours:,.{digits}f}"
 
 
 def sentences(found: list[Result], published: Published) -> list[str]:
