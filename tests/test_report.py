@@ -139,7 +139,9 @@ def test_a_page_asks_the_network_for_nothing(kept):
 
 @KEPT_PAGE
 def test_planned_comparisons_are_shown_without_differences(kept):
-    (section,) = re.findall(r'<h2>confirm</h2>.*?<details class="folder"', kept.html, re.DOTALL)
+    (section,) = re.findall(
+        rf'<h2>{PLANNED.name}</h2>.*?<details class="folder"', kept.html, re.DOTALL
+    )
     assert "no differences are shown" in section
     heads = re.findall('<th scope="col">(.*?)</th>', section)
     assert "scheme" in heads
