@@ -23,7 +23,7 @@ WORST_FIRST = (LATE, EDITED, OTHER_CODE, REPLACED, UNKNOWN)
 
 
 class Flaw(NamedTuple):
-    """A reason why a study does not count as planned: one of WORST_FIRST, and the case in a line."""
+    """A reason why a study does not count as planned: one of WORST_FIRST, and the case."""
 
     word: str
     line: str
