@@ -86,7 +86,7 @@ def test_a_plan_that_names_its_code_is_confirmed(tmp_path, digest):
     keep(own(tmp_path, code, digest), tmp_path / "kept")
     page = planned_page(plan)
     assert outcome_of(page) == "confirmed"
-    assert "Problems" not in page
+    assert "## Problems" not in page
 
 
 @pytest.mark.parametrize("text", [OWN, fixed(MINE + "\n\nCHANGED = True\n")])
@@ -128,13 +128,15 @@ def test_runs_of_a_plan_record_its_digest(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put(tmp_path, OWN, mine=MINE)
     with pytest.raises(ConfigError, match=f"write code: {{mine.py: {digest_of(MINE)}}}"):
-        table.jobs_of(table.find("plan.yaml"), [])
+        table.find("plan.yaml")
     put(tmp_path, fixed(MINE))
-    (study,) = table.find("plan.yaml")
-    jobs = table.jobs_of([study], ["device=cpu"])
+    (study,) = studies.load(tmp_path / "plan.yaml").studies.values()
+    launched = []
+    monkeypatch.setattr(table.sweep, "launch", lambda jobs, *_: launched.extend(jobs))
+    table.run("plan.yaml", ["device=cpu"], None, only_list=False)
     sys.modules.pop("mine", None)
-    assert {job.cfg.plan for job in jobs} == {study.digest}
-    assert len(jobs) == 2 * len(SEEDS)
+    assert {job.cfg.plan for job in launched} == {study.digest}
+    assert len(launched) == 2 * len(SEEDS)
 
 
 # 21: settings that choose between two plans
@@ -231,7 +233,6 @@ def test_two_codes_of_a_task_are_two_groups(tmp_path, capsys):
             make_run(tmp_path, scheme, seed, last + 0.01 * seed, **changes)
     text = said(capsys, "results", tmp_path, "--print")
     assert len([heading for heading in headings(text) if heading.startswith("rev")]) == 2
-    assert "n=4" not in text
     column = "mean, share of problems correct"
     rows = [row for row in table_rows(text) if row.get("scheme") == "RoPE"]
     means = [row[column].split()[0] for row in rows if column in row]
@@ -287,7 +288,6 @@ def test_a_plan_with_a_problem_is_not_confirmed(tmp_path, attack, word):
     page = planned_page(tmp_path / "plan.yaml")
     assert outcome_of(page) == f"ahead; {word}"
     assert "## Problems" in page
-    assert f"{word}:" in page.partition("## mine")[0]  # explained above
 
 
 @pytest.mark.parametrize(("attack", "word"), ATTACKS.items())

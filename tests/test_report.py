@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -14,13 +15,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from builders import make_pairs, make_probes, make_run, row
 
 from rope_lab.places import ROOT
 from rope_lab.report import __main__ as report
 from rope_lab.report import figures as report_figures
 from rope_lab.results import __main__ as results
-from rope_lab.results.plans import evidence
 from rope_lab.results.records import frame
 from rope_lab.results.records.folders import read
 from rope_lab.results.views import render
@@ -84,9 +85,14 @@ def bundled_once():
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Page:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evidence, "problems", lambda *_: [])  # reads the plan of many commits
-        return page_of(tmp_path_factory.mktemp("report") / "kept.html", *KEPT)
+    """The page of KEPT, beside a plan of their own studies alone: the whole one reads all runs."""
+    out = tmp_path_factory.mktemp("report")
+    plan = yaml.safe_load((ROOT / "results" / "plan.yaml").read_text("utf-8"))["studies"]
+    own = {name: study for name, study in plan.items() if study["rows"] == PLANNED.name}
+    (out / "plan.yaml").write_text(yaml.safe_dump({"studies": own}))
+    for folder in KEPT:
+        shutil.copytree(folder, out / folder.name, ignore=shutil.ignore_patterns("figures"))
+    return page_of(out / "kept.html", *(out / folder.name for folder in KEPT))
 
 
 @pytest.fixture
@@ -133,7 +139,9 @@ def test_a_page_asks_the_network_for_nothing(kept):
 
 @KEPT_PAGE
 def test_planned_comparisons_are_shown_without_differences(kept):
-    (section,) = re.findall(r'<h2>confirm</h2>.*?<details class="folder"', kept.html, re.DOTALL)
+    (section,) = re.findall(
+        rf'<h2>{PLANNED.name}</h2>.*?<details class="folder"', kept.html, re.DOTALL
+    )
     assert "no differences are shown" in section
     heads = re.findall('<th scope="col">(.*?)</th>', section)
     assert "scheme" in heads

@@ -30,5 +30,5 @@ def draw_nothing(patch: pytest.MonkeyPatch) -> None:
     for name in ("curves", "others", "of_attention"):
         patch.setattr(on_page, name, returning([]))
     patch.setattr(on_page, "two_runs", returning({}))
-    patch.setattr(page, "_forest", returning(""))
+    patch.setattr(page, "forest", returning(b""))
     patch.setattr(render, "library", returning(""))

@@ -34,8 +34,10 @@ def path_of(given: str, folder: Path) -> str:
 
 
 def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Job]:
-    """A job for each run, given as overrides; plan: the digest of its study."""
-    placed = [[*words, f"out={typed(folder / RUNS)}"] for words in every]
+    """A job for each run, given as overrides; plan: the digest of its study. W&B would show
+    scores: it is off unless an override sets it.
+    """
+    placed = [["wandb.mode=disabled", *words, f"out={typed(folder / RUNS)}"] for words in every]
     jobs = []
     for job in sweep.compose_jobs(placed):
         name, lr, seed = job.cfg.names.position, job.cfg.train.lr, job.cfg.seed

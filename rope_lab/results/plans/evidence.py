@@ -19,17 +19,11 @@ EDITED = "planned, but not as committed"
 OTHER_CODE = "planned, but with other code"
 REPLACED = "planned, but runs were replaced"
 UNKNOWN = "not shown to be planned"
-MEANINGS = {  # the worst first
-    LATE: "a run was not made for the study, or its commit does not hold it",
-    EDITED: "a run was made for the study in other words, or its commit holds it so",
-    OTHER_CODE: "the code of a run is not that of its commit or of the plan",
-    REPLACED: "other numbers were kept before",
-    UNKNOWN: "git cannot show the plan or the code at the commit of a run",
-}
+WORST_FIRST = (LATE, EDITED, OTHER_CODE, REPLACED, UNKNOWN)
 
 
 class Flaw(NamedTuple):
-    """A reason why a study does not count as planned: one of MEANINGS, and the case in a line."""
+    """A reason why a study does not count as planned: one of WORST_FIRST, and the case."""
 
     word: str
     line: str
@@ -51,8 +45,7 @@ def problems(path: Path, study: Study, found: Runs) -> list[Flaw]:
             every += _of_digest(study, name, run)
         every += _of_files(study, run)
         every += [Flaw(REPLACED, f"{name}: {numbers}") for numbers in run.replaced]
-    order = list(MEANINGS)
-    return sorted(dict.fromkeys(every), key=lambda problem: order.index(problem.word))
+    return sorted(dict.fromkeys(every), key=lambda problem: WORST_FIRST.index(problem.word))
 
 
 def removed(path: Path) -> list[str]:
