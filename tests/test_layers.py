@@ -81,6 +81,16 @@ def test_a_published_layout_is_written_out_layer_by_layer(name):
     cached(model)
 
 
+@torch.no_grad()
+def test_deepseek_v4_has_one_scheme_in_all_layers():
+    """That scheme's own formula is in test_phases.py."""
+    own = ["position.fraction=0.25", "position.base=1.6e5"]
+    expected = make_model("kv_shared_deepseek", *own, layers=3, dims=some(3))
+    made = make_model("deepseek_v4", layers=3, dims=some(3))
+    torch.testing.assert_close(made(TOKENS), expected(TOKENS), rtol=0, atol=1e-10)
+    cached(made)
+
+
 def letters(n_layers: int, *settings: str) -> str:
     scheme = make_scheme("layers", some(n_layers), *settings)
     kinds = {"Alibi": "a", "FoX": "f", "PositionScheme": "n", "Rotary": "r"}
@@ -137,7 +147,7 @@ def test_several_patterns_are_a_sweep():
 
 
 def test_presets_are_short_and_spelled_canonically():
-    for name in LAYOUTS:
+    for name in [*LAYOUTS, "deepseek_v4"]:
         text = (CONF / "position" / f"{name}.yaml").read_text()
         assert len(text.splitlines()) <= 12
         for written in re.findall(r"^(?:pattern|first|last): (.*)", text, re.M):
