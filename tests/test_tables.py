@@ -2,6 +2,9 @@
 
 import csv as reader
 
+from builders import make_run
+
+from rope_lab.results.__main__ import main as results
 from rope_lab.results.views.tables import Strong, Table, csv, latex
 
 ROWS = [
@@ -26,3 +29,15 @@ def test_latex_has_rules_and_no_special_character():
 
 def test_csv_is_read_back_as_the_same_rows():
     assert list(reader.DictReader(csv(Table(ROWS)).splitlines())) == ROWS
+
+
+def test_tables_and_figures_for_a_paper(tmp_path, capsys):
+    for seed in range(3):
+        make_run(tmp_path, "rope", seed, 0.2 + 0.01 * seed)
+        make_run(tmp_path, "roper", seed, 0.4 + 0.02 * seed)
+    results([str(tmp_path), "--paper"])
+    made = {path.suffix: path for path in (tmp_path / "paper").iterdir()}
+    assert made.keys() == {".tex", ".csv", ".pdf"}
+    assert r"\toprule" in made[".tex"].read_text()
+    assert "RoPER" in made[".csv"].read_text()
+    assert made[".pdf"].read_bytes().startswith(b"%PDF")

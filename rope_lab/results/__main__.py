@@ -35,7 +35,7 @@ from rope_lab.results.records.folders import (
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views import against
+from rope_lab.results.views import against, paper
 from rope_lab.results.views.pages import Content, publish, shown, text
 from rope_lab.results.views.terminal import say_markdown
 from rope_lab.results.views.verdicts import sentences
@@ -83,6 +83,8 @@ def arguments_parser() -> ArgumentParser:
     parser.add_argument("--into", type=Path, metavar="FOLDER", help=into)
     replaces = "with --keep: other numbers replace those that are kept"
     parser.add_argument("--replace", action="store_true", help=replaces)
+    for_paper = "also write tables as LaTeX and CSV, figures as PDF, into paper/ beside the pages"
+    parser.add_argument("--paper", action="store_true", help=for_paper)
     parser.add_argument("--against", metavar="SCHEME", help="or `parent`; default: rope")
     parser.add_argument(
         "--contender", metavar="SCHEME", help="of verdicts; default: your only scheme, else roper"
@@ -120,14 +122,20 @@ def main(arguments: list[str] | None = None) -> None:
     studied, of_plan = families.read(out / studies.NAME, published)
     content = Content(setups, published, of_plan + problems + wrong, studied)
     _print(content)
-    if given.print or not setups:
-        return
-    if asks and is_kept(out):
+    if setups and not given.print:
+        _write(out, content, stays=asks and is_kept(out), for_paper=given.paper)
+
+
+def _write(out: Path, content: Content, stays: bool, for_paper: bool) -> None:
+    """Write the pages, unless they stay as they are, and the files for a paper."""
+    if stays:
         say("nothing is written: the pages beside kept runs stay; --into FOLDER writes others")
     else:
         out.mkdir(parents=True, exist_ok=True)
         pages = ", ".join(map(short_path, publish(out, content)))
         say(f"written: {pages} and the figures beside")
+    if for_paper:
+        say(f"written: {short_path(paper.write(out, content))}")
 
 
 def _print(content: Content) -> None:

@@ -5,7 +5,7 @@ function, and a line in CHARTS.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import altair as alt
@@ -27,8 +27,13 @@ LABEL = 140  # letters of a title
 WORD = 16  # letters of a value on an axis
 
 
-def draw(shown: Collection[Setup | Sweep]) -> tuple[dict[Setup | Sweep, str], dict[str, bytes]]:
-    """The figures of sweeps and groups: the names of their files, and by name SVG."""
+def draw(
+    shown: Collection[Setup | Sweep], form: Callable[[alt.TopLevelMixin], bytes] | None = None
+) -> tuple[dict[Setup | Sweep, str], dict[str, bytes]]:
+    """The figures of sweeps and groups: the names of their files, and by name their content.
+
+    form: what makes the content of a chart; None: render.svg
+    """
     names: dict[Setup | Sweep, str] = {}
     files: dict[str, bytes] = {}
     for each in drawable(shown):
@@ -36,7 +41,7 @@ def draw(shown: Collection[Setup | Sweep]) -> tuple[dict[Setup | Sweep, str], di
         name = f"{each.file}-{kind}.svg"
         if name in files:
             name = f"{each.file}-{each.recipe_id}-{kind}.svg"
-        names[each], files[name] = name, render.svg(CHARTS[kind](each))
+        names[each], files[name] = name, (form or render.svg)(CHARTS[kind](each))
     return names, files
 
 

@@ -1,0 +1,30 @@
+"""Tables and figures for a paper: LaTeX, CSV and PDF of what the pages show."""
+
+from pathlib import Path
+
+from rope_lab.files import make_folder, write_whole
+from rope_lab.results.views import tables
+from rope_lab.results.views.pages import Content
+
+FOLDER = "paper"  # beside the pages
+
+
+def write(out: Path, content: Content) -> Path:
+    """Write every table of the pages as .tex and .csv, and every figure as .pdf, into a folder in
+    `out`; returns that folder.
+    """
+    from rope_lab.results.views import figures, render  # here: slow to import
+
+    _, drawn = figures.draw(content.sections, render.pdf)
+    files = {name.replace(".svg", ".pdf"): content for name, content in drawn.items()}
+    for each, section in content.sections.items():
+        name = f"{each.file}-{each.recipe_id}"
+        parts = {"": section.table, "-more": section.more, "-seeds": section.folded}
+        for part, table in parts.items():
+            if table.rows:
+                files[f"{name}{part}.tex"] = tables.latex(table, section.title).encode()
+                files[f"{name}{part}.csv"] = tables.csv(table).encode()
+    make_folder(out / FOLDER)
+    for name, file in files.items():
+        write_whole(out / FOLDER / name, file)
+    return out / FOLDER
