@@ -83,6 +83,8 @@ def labels(every: Sequence[list[str]]) -> list[str]:
     settings = []
     for words in every:  # the last of two values counts
         settings.append(dict(word.partition("=")[::2] for word in words))
+    if not settings:
+        return []
     shared = set.intersection(*[set(of_run.items()) for of_run in settings])
     texts = []
     for of_run in settings:
