@@ -99,7 +99,7 @@ function everyRun(details, { columns, runs, settings }) {
   details.append(line(`Every run: ${same.join(", ")}`), table(columns.filter(differs), runs.map((run) => run.filter(differs))));
   details.append(line(shared.map(([key, value]) => `${key}=${value}`).join(" ")));
 }
-const nameOf = ([scheme, seed]) => `${scheme}, seed ${seed}`;
+const nameOf = ([scheme, seed], { variant }) => [scheme, `seed ${seed}`, variant].filter(Boolean).join(", ");
 // Two runs, A and B: the differences in values, origins and settings, and the curves of both.
 function compare(groups, empty, choices) {
   const both = choices.map(({ value }, i) => {
@@ -108,7 +108,7 @@ function compare(groups, empty, choices) {
     const values = { recipe: group.title, ...Object.fromEntries(group.columns.map((name, j) => [name, run[j]])), ...group.settings[scheme] };
     const own = (row) => row.scheme === scheme && row.seed === seed;
     const curve = (note) => group.curves.filter((chart) => chart.note === note).flatMap((chart) => chart.runs.filter(own).map((row) => ({ ...row, scheme: label })));
-    return { values, curve, group, name: `${label}: ${nameOf(run)}` };
+    return { values, curve, group, name: `${label}: ${nameOf(run, group)}` };
   });
   const [a, b] = both;
   const keys = Object.keys({ ...a.values, ...b.values }).filter((key) => a.values[key] !== b.values[key]);
@@ -139,7 +139,7 @@ unpacked("data").then((text) => {
   document.querySelectorAll(".attention").forEach((place, i) => probed[i].forEach((chart) => add(place, chart)));
   const choices = [...two.querySelectorAll("select")], { runs } = groups[0];
   for (const choice of choices) {
-    choice.append(...groups.map((group, g) => element("optgroup", group.runs.map((run, r) => element("option", nameOf(run), { value: `${g},${r}` })), { label: group.title })));
+    choice.append(...groups.map((group, g) => element("optgroup", group.runs.map((run, r) => element("option", nameOf(run, group), { value: `${g},${r}` })), { label: group.title })));
     choice.addEventListener("change", () => compare(groups, empty, choices));
   }
   choices[1].value = `0,${Math.max(0, runs.findIndex((run) => run[0] !== runs[0][0]))}`;

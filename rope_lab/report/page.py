@@ -134,6 +134,7 @@ def _group(group: Setup) -> dict[str, Any]:
     runs.insert(2, measure.unit, values)
     return {
         "title": f"{group.title}, {group.scale}",
+        "variant": group.variant,  # the settings that tell it from others of its task and scale
         "columns": list(runs),
         "runs": runs.to_numpy().tolist(),
         "settings": settings,
