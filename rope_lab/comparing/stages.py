@@ -220,7 +220,7 @@ def _check_plan(order: Order, study: Study, before: list[Run]) -> None:
     """Raises ConfigError if a plan was changed after its first run, or has seeds of known runs."""
     if any(run.plan != study.digest for run in before):
         changed = "was changed after its first run, or runs of these settings were made before it"
-        raise ConfigError(f"{order.folder / NAME}: {changed}; restore it, or compare anew by --out")
+        raise ConfigError(f"{order.folder / NAME}: {changed}; restore it, or start over with --out")
     if before:
         return
     known = {run.seed for run in _known(order) if run.plan != study.digest}

@@ -1,4 +1,4 @@
-"""Other phases of RoPE: from content, at random, or a quarter of a turn apart.
+"""Other phases of RoPE: from content, at random, or rotated by 90°.
 
 Shape letters: B batch, T time, D model width, H heads, K head width, C pairs of a head's features;
 3 stands for queries, keys and values side by side. Positions are integers, [T].

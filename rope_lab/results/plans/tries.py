@@ -1,5 +1,5 @@
-"""The record of all plans that were frozen in a folder of comparisons: one line each, never taken
-back, so that ten tries look like ten tries.
+"""All plans that were frozen in a folder of comparisons: an append-only file, so that ten tries look
+like ten tries.
 """
 
 import json

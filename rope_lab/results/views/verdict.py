@@ -108,11 +108,15 @@ def _numbers(verdict: Verdict) -> str:
 
 def _excluded(verdict: Verdict) -> str:
     """Which leads an undecided comparison excludes."""
-    (ours, theirs), gain, digits = verdict.names, verdict.result.gain, verdict.result.measure.digits
-    most, theirs_most = max(gain.high, 0), max(-gain.low, 0)
+    (ours, theirs), gain, measure = verdict.names, verdict.result.gain, verdict.result.measure
+    leads = [max(gain.high, 0), max(-gain.low, 0)]
+    if measure.at == "log steps":
+        most, theirs_most = (f"{math.exp(lead):.2f} times the steps" for lead in leads)
+    else:
+        most, theirs_most = (f"{lead:.{measure.digits}f}" for lead in leads)
     return (
-        f"The interval excludes that {ours} is ahead by more than {most:.{digits}f} and that "
-        f"{theirs} is ahead by more than {theirs_most:.{digits}f}."
+        f"The interval excludes that {ours} is ahead by more than {most} and that "
+        f"{theirs} is ahead by more than {theirs_most}."
     )
 
 
@@ -150,11 +154,11 @@ def _fixed(verdict: Verdict) -> str:
     study, run = verdict.family.study, verdict.arms[0].runs[0]
     seeds = numbers(verdict.result.seeds)
     fixed = (
-        f"Rates, seeds ({seeds}, used by no run before), their number and the test were fixed "
+        f"Rates, seeds ({seeds}, used by no known run), their number and the test were fixed "
         f"before the first of these runs (plan {study.digest}, rope_lab at commit {run.commit})."
     )
     if verdict.family.problems:
         fixed = f"It does not count as planned: {verdict.family.problems[0].line}."
     if len(verdict.tries) > 1:
-        fixed += f" It is comparison {len(verdict.tries)} of these schemes on this task."
+        fixed += f" It is one of {len(verdict.tries)} comparisons of these schemes on this task."
     return fixed

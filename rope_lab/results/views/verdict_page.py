@@ -54,7 +54,7 @@ def page(verdict: Verdict) -> str:
         markdown(every_seed(verdict)),
     ]
     if verdict.secondary:
-        parts += ["## Described, decides nothing", markdown(_secondary(verdict))]
+        parts += ["## Secondary measures, without a verdict", markdown(_secondary(verdict))]
     parts += ["## The search for learning rates", markdown(search(verdict))]
     parts.append(bullets([*warnings(verdict), verdict.family.study.reason, EVIDENCE]))
     parts += ["## Not tested", bullets(not_tested(verdict))]
@@ -223,6 +223,7 @@ def not_tested(verdict: Verdict) -> list[str]:
     folder = ROOT / "conf" / "recipe" / task
     scales = sorted({path.stem for path in folder.glob("*.yaml")} - {study.scale})
     settings = run.all_settings
+    longest = max([settings["train.seq_len"], *settings["eval.lengths"]])
     rates = sorted({each.settings["train.lr"] for each in verdict.searched})
     return [
         f"other tasks: {', '.join(others)}",
@@ -231,5 +232,5 @@ def not_tested(verdict: Verdict) -> list[str]:
         f"other optimizers than {settings['train.optimizer']}, and its other settings",
         f"learning rates outside {rates[0]:g} to {rates[-1]:g}",
         f"training longer than {settings['train.steps']:,} steps",
-        f"inputs longer than {settings['train.seq_len']:,} tokens",
+        f"inputs longer than {longest:,} tokens",
     ]
