@@ -1,6 +1,4 @@
-"""All plans that were frozen in a folder of comparisons: an append-only file, so that ten tries look
-like ten tries.
-"""
+"""The plans that were frozen in a folder of comparisons, append-only: ten tries look like ten."""
 
 import json
 from pathlib import Path
