@@ -119,12 +119,77 @@ def test_an_edited_copy_is_refused(again):
     assert "mine.py" in said.stderr
 
 
-def test_after_a_changed_plan_nothing_is_confirmed(again):
+@pytest.mark.parametrize("change", [("hypothesis: mine", "hypothesis: Mine"), (": 200-", ": 201-")])
+def test_a_changed_plan_is_refused(again, change):
     plan = again / "it" / "plan.yaml"
-    plan.write_text(plan.read_text().replace("hypothesis: mine", "hypothesis: Mine"))
+    plan.write_text(plan.read_text().replace(*change))
+    shutil.rmtree(again / "it" / "runs")
     said = run(again)
-    assert said.returncode == 14
-    assert verdict_of(again)["problems"]
+    assert said.returncode == 2
+    assert "was changed after it was frozen" in said.stderr
+    assert not (again / "it" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "word", ["train.optimizer=muon", "train.steps=4", "model.conv=kv", "train={batch_size: 2}"]
+)
+def test_a_setting_that_is_not_the_plans_is_refused(again, word):
+    before = verdict_of(again)
+    said = run(again, word)
+    assert said.returncode == 2
+    assert word in said.stderr
+    assert verdict_of(again) == before
+
+
+def test_another_measure_needs_another_folder(again):
+    said = run(again, "--measure", "steps")
+    assert said.returncode == 2
+    assert "--out" in said.stderr
+
+
+def test_an_edited_plan_of_the_same_code_gets_other_seeds(again):
+    """Its first seeds were seen."""
+    for part in ("runs", "kept"):
+        shutil.rmtree(again / "it" / part)
+    for path in (again / "it").glob("verdict.*"):
+        path.unlink()
+    (again / "it" / "plan.yaml").unlink()
+    before = {*verdict_seeds(again)}
+    said = run(again, "--difference", "0.009", "--pairs-at-most", "8")
+    assert said.returncode in (0, 10, 11), said.stderr
+    assert not before & {*verdict_of(again)["seeds"]}
+
+
+def verdict_seeds(folder) -> list[int]:
+    return json.loads((folder / "tries.jsonl").read_text().splitlines()[0])["seeds"]
+
+
+def test_a_verdict_without_its_plan_is_not_overwritten(tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "it").mkdir()
+    (tmp_path / "it" / "verdict.md").write_text("mine")
+    said = run(tmp_path)
+    assert said.returncode == 2
+    assert (tmp_path / "it" / "verdict.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "words", [("--difference", "nan"), ("--difference", "0"), ("--pairs-at-most", "3")]
+)
+def test_impossible_numbers_are_refused_before_any_run(tmp_path, imports, words):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, *words)
+    assert said.returncode == 2
+    assert said.stderr.startswith(words[0])
+    assert not (tmp_path / "it").exists()
+
+
+def test_a_name_with_spaces_can_be_a_folder(again):
+    (again / "it").rename(again / "two words")
+    line = json.loads((again / "tries.jsonl").read_text()) | {"folder": "two words"}
+    (again / "tries.jsonl").write_text(json.dumps(line) + "\n")
+    said = run(again, "--out", "two words")
+    assert said.returncode in (0, 10, 11), said.stderr
 
 
 @pytest.mark.slow
@@ -145,16 +210,6 @@ def only_some_runs(folder) -> None:
     """Take away the runs of one scheme."""
     for path in (folder / "it" / "runs").glob("*-rope-s2*"):
         shutil.rmtree(path)
-
-
-def test_after_a_changed_plan_no_run_begins(again):
-    plan = again / "it" / "plan.yaml"
-    plan.write_text(plan.read_text().replace("hypothesis: mine", "hypothesis: Mine"))
-    only_some_runs(again)
-    said = run(again)
-    assert said.returncode == 2
-    assert "plan.yaml" in said.stderr
-    assert not [*(again / "it" / "runs").glob("*-rope-s2*")]
 
 
 def test_a_plan_needs_seeds_that_no_known_run_has(again):

@@ -29,6 +29,7 @@ from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
 from rope_lab.text import ConfigError, argument_parser, say, short_path
+from rope_lab.train import plugin
 from rope_lab.train.overrides import is_hydra
 from rope_lab.train.stop import ignore
 
@@ -67,6 +68,7 @@ def compare(
 
     Raises ConfigError, and Stopped if there is no verdict yet: the same call then resumes.
     """
+    plugin.forget_files()
     order = Order(
         ours=ours,
         theirs=theirs,

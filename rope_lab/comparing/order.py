@@ -1,12 +1,14 @@
 """What is compared, as it was asked for, and the folder that holds the comparison."""
 
 import functools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
+from rope_lab.results.plans.freeze import FEWEST_PAIRS
 from rope_lab.results.plans.study import run_name
 from rope_lab.text import ConfigError
 from rope_lab.train import plugin
@@ -60,6 +62,14 @@ class Order:
             if key in CHOSEN or key.startswith("position."):
                 own = "write a scheme of your own with it" if "position" in key else "leave it out"
                 raise ConfigError(f"{word}: compare decides it; {own}")
+            if ("." not in key and key not in ("device", "threads")) or "{" in word:
+                raise ConfigError(f"{word}: write each setting by its whole name, train.steps=100")
+        if self.difference is not None and not 0 < self.difference < math.inf:
+            raise ConfigError(f"--difference {self.difference:g}: must be a number above 0")
+        if self.most_pairs < FEWEST_PAIRS:
+            raise ConfigError(f"--pairs-at-most {self.most_pairs}: must be {FEWEST_PAIRS} or more")
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ConfigError(f"--out {self.folder}: is not a directory")
         if run_name(self.ours) == run_name(self.theirs):
             raise ConfigError(f"{self.ours} and {self.theirs}: have the same name; rename a file")
 

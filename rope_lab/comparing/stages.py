@@ -3,8 +3,11 @@ are searched and a plan is frozen; with a plan its runs are made; when all have 
 verdict.
 """
 
+import re
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from rope_lab.comparing.launching import OPEN, Asks, Stopped, ended, jobs_of, launch, path_of
 from rope_lab.comparing.order import Order
@@ -39,9 +42,11 @@ def plan(order: Order, asks: Asks) -> Study:
     """
     path = order.folder / NAME
     if path.exists():
-        study = freeze.study_of(path.read_text("utf-8"))
+        study = freeze.study_of(path.read_text("utf-8", "replace"))
         _check_same(order, study)
         return study
+    if (order.folder / verdict_page.PAGE).exists():
+        raise ConfigError(f"{order.folder}: holds a verdict without its plan; --out names another")
     found = search(order, asks)
     text = _frozen(order, found)
     study = freeze.study_of(text)
@@ -56,6 +61,8 @@ def plan(order: Order, asks: Asks) -> Study:
 def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
     """Make the runs of a plan that have not ended. Returns all; raises Stopped and ConfigError."""
     _check_copies(order.folder, study)
+    if not read_kept(order.folder / SEARCH)[0]:
+        raise ConfigError(f"{order.folder / SEARCH}: the rows of the search are gone; restore them")
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
     before = ended(jobs, order.folder)
     waiting = [job for job in jobs if job not in before]
@@ -84,8 +91,10 @@ def verdict(order: Order, study: Study, runs: dict[Job, Run]) -> Verdict:
     ours, theirs = (run_name(scheme.split()[0]) for scheme in study.seeds)
     alike = []
     for line in tries.read(order.folder.parent):
-        if (line["schemes"], line["task"]) == ([ours, theirs], study.task):
+        if ({*line["schemes"]}, line["task"]) == ({ours, theirs}, study.task):
             alike.append(line)
+    if order.label == published.title(theirs):
+        raise ConfigError(f"--name {order.label}: is the name of the other scheme")
     found = Verdict(
         folder=order.folder,
         result=primary,
@@ -129,10 +138,8 @@ def _frozen(order: Order, found: Found) -> str:
     measure, (_, baseline) = result.measure, result.means
     wanted = order.difference or freeze.smallest_difference(measure, float(baseline))
     size = freeze.size(result.differences, wanted, order.most_pairs)
-    known = {run.seed for run in _known(order)}
-    known |= tries.seeds(order.folder, order.code_digests)
     question = Question(
-        name=order.folder.name,
+        name=re.sub(r"[^\w-]+", "-", f"c-{order.folder.name}")[2:62].strip("-") or "comparison",
         ours=order.copied(order.ours),
         theirs=order.copied(order.theirs),
         task=order.copied(order.task),
@@ -141,14 +148,27 @@ def _frozen(order: Order, found: Found) -> str:
         report=found.report,
         settings=_settings(order, found.runs),
     )
-    seeds = freeze.fresh_seeds(size.pairs, known)
     reason = _reason(size, measure, len(result.pairs))
     best, diverged = found.progress.best, _diverged(measure, found.runs)
     ours, theirs = (f"{run_name(each)} {best[each]:g}" for each in (question.ours, question.theirs))
     say(f"learning rates: {ours}, {theirs}, of {len(found.progress.rates)}")
     say(reason)
+
+    def text(spent: set[int]) -> str:
+        seeds = freeze.fresh_seeds(size.pairs, spent)
+        code = order.code_digests
+        return freeze.plan_text(question, best, seeds, reason, wanted, diverged, code)
+
+    known = {run.seed for run in _known(order)}
+    own = tries.of_folder(order.folder)
+    others = [line for line in tries.read(order.folder.parent) if line not in own]
+    frozen = text(known | tries.seeds(others))
+    # The very same plan again, after a kill or a deletion, has the seeds that it had.
+    if freeze.study_of(frozen).digest not in [line["digest"] for line in own]:
+        frozen = text(known | tries.seeds(others) | tries.seeds(own))
+    (seeds, *_) = freeze.study_of(frozen).seeds.values()
     say(f"frozen: {short_path(order.folder / NAME)}, {seeds_text(seeds)}, sign-flip test")
-    return freeze.plan_text(question, best, seeds, reason, wanted, diverged, order.code_digests)
+    return frozen
 
 
 def _reason(size: freeze.Size, measure: Measure, pairs: int) -> str:
@@ -202,11 +222,46 @@ def _check_same(order: Order, study: Study) -> None:
     if asked != (ours, theirs, run_name(study.task), study.scale):
         held = f"{ours} against {theirs} on {study.task}, {study.scale}"
         raise ConfigError(f"{order.folder}: holds {held}; --out names another folder")
+    path = order.folder / NAME
+    if study.digest not in [line["digest"] for line in tries.of_folder(order.folder)]:
+        record = order.folder.parent / tries.TRIES
+        raise ConfigError(f"{path}: was changed after it was frozen, or {record} was; restore it")
+    _check_overrides(order, study)
     if order.difference not in (None, study.difference):
         frozen = f"the plan was frozen with {study.difference:g}"
         raise ConfigError(
             f"--difference {order.difference:g}: {frozen}; --out names another folder"
         )
+
+
+def _check_overrides(order: Order, study: Study) -> None:
+    """Raises ConfigError for a setting or a measure that is not the plan's."""
+    given = dict(
+        word.lstrip("+~").partition("=")[::2] for word in order.overrides
+    )  # the last counts
+    for key, value in given.items():
+        if key == "task.path" or key.startswith("wandb."):
+            continue
+        if key not in study.settings or not _same(value, study.settings[key]):
+            line = f"{key}={value}: is not in the frozen plan"
+            raise ConfigError(f"{line}; --out names another folder")
+    if run_name(order.task) in Published().tasks:
+        report = Published().report(run_name(order.task), set(), {})
+        measure, (test, *_) = freeze.measure_of(report, order.measure), study.primary
+        if (measure.metric, measure.at) != (test.metric, test.at):
+            held = f"the plan compares {test.metric}"
+            raise ConfigError(f"--measure {order.measure}: {held}; --out names another folder")
+
+
+def _same(typed_value: str, frozen: Any) -> bool:
+    """Whether a value, as it was typed, is the one that a plan fixes; 1e-3 is 0.001."""
+    value = yaml.safe_load(typed_value)
+    if value in (frozen, "auto"):
+        return True
+    try:
+        return float(value) == float(frozen)
+    except (TypeError, ValueError):
+        return False
 
 
 def _known(order: Order) -> list[Known]:

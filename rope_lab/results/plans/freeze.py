@@ -169,8 +169,10 @@ HEAD = """\
 
 def study_of(text: str) -> Study:
     """The one study of a plan's text. Raises ConfigError."""
-    (study,) = from_yaml(Plan, text, NAME).studies.values()
-    return study
+    studies = list(from_yaml(Plan, text, NAME).studies.values())
+    if len(studies) != 1:
+        raise ConfigError(f"{NAME}: must have one study, not {len(studies)}")
+    return studies[0]
 
 
 def _title(question: Question) -> str:

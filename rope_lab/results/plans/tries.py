@@ -1,6 +1,7 @@
 """The plans that were frozen in a folder of comparisons, append-only: ten tries look like ten."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,20 @@ def add(folder: Path, study: Study) -> None:
 
 
 def read(parent: Path) -> list[dict[str, Any]]:
-    """Every try in a folder of comparisons, in the order of their plans."""
+    """Every try in a folder of comparisons, in the order of their plans; a torn line is none."""
     path = parent / TRIES
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    return [json.loads(line) for line in lines if line.startswith("{")]
+    tries = []
+    for line in path.read_text("utf-8").splitlines() if path.is_file() else []:
+        with suppress(ValueError):
+            tries.append(json.loads(line))
+    return tries
 
 
-def seeds(folder: Path, code: dict[str, str]) -> set[int]:
-    """All seeds that were given to another plan than one of this folder and this code."""
-    spent = set()
-    for line in read(folder.parent):
-        if (line["folder"], line["code"]) != (folder.name, code):
-            spent |= {*line["seeds"]}
-    return spent
+def of_folder(folder: Path) -> list[dict[str, Any]]:
+    """The tries of one comparison's folder."""
+    return [line for line in read(folder.parent) if line["folder"] == folder.name]
+
+
+def seeds(tries: list[dict[str, Any]]) -> set[int]:
+    """All seeds of their plans."""
+    return {seed for line in tries for seed in line["seeds"]}
