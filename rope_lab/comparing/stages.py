@@ -236,9 +236,8 @@ def _check_same(order: Order, study: Study) -> None:
 
 def _check_overrides(order: Order, study: Study) -> None:
     """Raises ConfigError for a setting or a measure that is not the plan's."""
-    given = dict(
-        word.lstrip("+~").partition("=")[::2] for word in order.overrides
-    )  # the last counts
+    words = [word.lstrip("+~").partition("=") for word in order.overrides]
+    given = {key: value for key, _, value in words}  # the last of two counts
     for key, value in given.items():
         if key == "task.path" or key.startswith("wandb."):
             continue
