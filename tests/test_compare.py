@@ -174,9 +174,10 @@ def test_a_verdict_without_its_plan_is_not_overwritten(tmp_path, imports):
 
 
 @pytest.mark.parametrize(
-    "words", [("--difference", "nan"), ("--difference", "0"), ("--pairs-at-most", "3")]
+    "words",
+    [("--difference", "nan"), ("--difference", "0"), ("--pairs-at-most", "3"), ("--name", "RoPE")],
 )
-def test_impossible_numbers_are_refused_before_any_run(tmp_path, imports, words):
+def test_impossible_options_are_refused_before_any_run(tmp_path, imports, words):
     (tmp_path / "mine.py").write_text(MINE)
     said = run(tmp_path, *words)
     assert said.returncode == 2

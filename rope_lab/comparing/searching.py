@@ -175,7 +175,7 @@ def _found(
 
 
 def _check_room(order: Order, found: Found) -> None:
-    """Raise Stopped if these schemes cannot be told apart, whatever the number of seeds."""
+    """Raise Stopped if no number of seeds can show a difference between these schemes."""
     result, pairs = found.result, found.result.pairs
     harder = "a harder scale, or settings of the task that make it harder"
     if len(pairs) < 2:

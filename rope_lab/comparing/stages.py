@@ -40,6 +40,8 @@ def plan(order: Order, asks: Asks) -> Study:
     """The plan of a comparison: the frozen one or, after the search, a new one. Raises Stopped and
     ConfigError.
     """
+    if order.label == Published().title(run_name(order.theirs)):
+        raise ConfigError(f"--name {order.label}: is the name of the other scheme")
     path = order.folder / NAME
     if path.exists():
         study = freeze.study_of(path.read_text("utf-8", "replace"))
@@ -93,8 +95,6 @@ def verdict(order: Order, study: Study, runs: dict[Job, Run]) -> Verdict:
     for line in tries.read(order.folder.parent):
         if ({*line["schemes"]}, line["task"]) == ({ours, theirs}, study.task):
             alike.append(line)
-    if order.label == published.title(theirs):
-        raise ConfigError(f"--name {order.label}: is the name of the other scheme")
     found = Verdict(
         folder=order.folder,
         result=primary,

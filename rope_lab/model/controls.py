@@ -1,5 +1,5 @@
 """Controls: parts of a model that imitate what a position scheme does, so that its lead can be
-told from theirs.
+separated from theirs.
 
 All are off by default. Their weights are drawn last: all others are those of a model without them.
 
