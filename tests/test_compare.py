@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from trained import command
 
 from rope_lab.comparing import command as compare
 from rope_lab.comparing import launching
+from rope_lab.comparing.timing import run_seconds
 from rope_lab.results.records.folders import read
 from rope_lab.train import plugin, provenance
 
@@ -276,6 +278,16 @@ def test_a_deleted_comparison_comes_out_the_same(again):
     shutil.rmtree(again / "it")
     run(again)
     assert verdict_of(again) == before
+
+
+def test_the_first_bill_is_of_steps_taken_now(ended):
+    lines = ended.said.stdout.splitlines()
+    bill = next(line for line in lines if line.startswith("search: "))
+    assert re.search(r"10 runs, 1 at once, \d+ min \(\d+ s a run, from a few steps", bill)
+
+
+def test_steps_of_this_machine_say_nothing_of_a_cluster():
+    assert run_seconds([], {"_target_": "rope_lab.launch.clusters.on_slurm"}) is None
 
 
 def test_nobody_to_ask_begins_nothing(tmp_path, imports):

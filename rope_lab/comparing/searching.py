@@ -15,16 +15,14 @@ from rope_lab.comparing.launching import (
     path_of,
 )
 from rope_lab.comparing.order import Order
+from rope_lab.comparing.timing import run_seconds
 from rope_lab.launch.jobs import Job
-from rope_lab.model.device import cpu_name
-from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.results import Comparison, Result, answered
 from rope_lab.results.plans import freeze
-from rope_lab.results.plans.bill import Bill, run_seconds
+from rope_lab.results.plans.bill import Bill, mean_seconds
 from rope_lab.results.plans.search import Cell, Search, SearchState
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.results.records.known import known_runs
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
@@ -78,7 +76,8 @@ def search(order: Order, asks: Asks) -> Found:
             has_asked = True
             for scheme in schemes if not runs else ():
                 _check_scheme(order, scheme, common)
-            asks(_bill(order, searched, usual, len(runs)))
+            missing = [jobs[cell] for cell in progress.missing]
+            asks(_bill(order, searched, missing, list(runs.values())))
         launch(order, [jobs[cell] for cell in progress.missing], "search", shows_scores=True)
     found = _found(order, schemes, progress, runs)
     _check_room(order, found)
@@ -133,18 +132,18 @@ def _gain(measure: Measure, run: Run) -> float:
     return -math.inf if math.isnan(gain) else gain
 
 
-def _bill(order: Order, searched: Search, usual: config.Config, done: int) -> Bill:
-    """Of the search: from the time of known runs, if no setting changes it."""
-    changed = any(word.startswith(("model.", "task.")) for word in order.overrides)
-    known = [] if changed else known_runs(RESULTS)
-    steps = usual.train.steps
-    seconds, source = run_seconds(known, run_name(order.task), order.scale, steps, cpu_name())
-    grid = searched.grid
+def _bill(order: Order, searched: Search, missing: list[Job], before: list[Run]) -> Bill:
+    """Of the search: from its runs so far, or from a few steps of those that are missing."""
+    grid, seeds = searched.grid, searched.seeds
     say(
-        f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {searched.seeds[0]}; "
-        f"then the best 2 of each scheme on seeds {searched.seeds[1]} to {searched.seeds[-1]}"
+        f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "
+        f"then the best 2 of each scheme on seeds {seeds[1]} to {seeds[-1]}"
     )
-    return Bill("search", searched.runs - done, seconds, order.at_once, source)
+    if before:
+        seconds, source = mean_seconds(before)
+    else:
+        seconds, source = run_seconds(missing, order.launcher), "from a few steps of two"
+    return Bill("search", searched.runs - len(before), seconds, source, order.at_once)
 
 
 def _found(

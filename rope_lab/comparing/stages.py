@@ -17,7 +17,7 @@ from rope_lab.files import digest, write_whole
 from rope_lab.launch.jobs import Job
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import freeze, tries
-from rope_lab.results.plans.bill import Bill
+from rope_lab.results.plans.bill import Bill, mean_seconds
 from rope_lab.results.plans.families import of_study
 from rope_lab.results.plans.freeze import Question
 from rope_lab.results.plans.study import NAME, Study, run_name
@@ -71,9 +71,7 @@ def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
     if waiting:
         _check_plan(order, study, list(before.values()))
         timed = list(before.values()) or read_kept(order.folder / SEARCH)[0]
-        seconds = sum(run.seconds for run in timed) / len(timed)
-        source = f"mean of {len(timed)} runs so far"
-        asks(Bill("verdict", len(waiting), seconds, order.at_once, source))
+        asks(Bill("verdict", len(waiting), *mean_seconds(timed), order.at_once))
         launch(order, waiting, study.name, shows_scores=False)
     now = ended(jobs, order.folder)
     if len(now) < len(jobs):

@@ -34,7 +34,7 @@ def in_children(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
     Children are forked from a server that has imported torch. It blocks SIGNALS, a child until it
     handles them.
     """
-    _start_server()
+    start_server()
     context = multiprocessing.get_context("forkserver")
     waiting, running, passed_on = list(runs), {}, False
     while running or (waiting and not stopping.caught):
@@ -50,7 +50,7 @@ def in_children(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
                 os.kill(child.pid, stopping.caught)
 
 
-def _start_server() -> None:
+def start_server() -> None:
     """Start the server from which children are forked; the environment stays as it is."""
     forkserver.set_forkserver_preload([__name__])
     environment = dict(os.environ)

@@ -1,24 +1,24 @@
 """What runs will cost, before they begin."""
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rope_lab.results.records.known import Known
+from rope_lab.results.records.run import Run
 
 
 @dataclass(frozen=True)
 class Bill:
     """Of a stage: how many runs, the seconds of one, how many go side by side.
 
-    seconds: None if unknown; source: where they are from
+    seconds: None if unknown, as before the first run on a cluster; source: where they are from
     """
 
     stage: str
     runs: int
     seconds: float | None
-    at_once: int
     source: str
+    at_once: int
 
     @property
     def hours(self) -> float | None:
@@ -39,17 +39,6 @@ def duration(hours: float) -> str:
     return f"{max(1, round(hours * 60))} min" if hours < 2 else f"{hours:.1f} h"
 
 
-def run_seconds(
-    known: Iterable[Known], task: str, scale: str, steps: int, hardware: str
-) -> tuple[float | None, str]:
-    """The median time of a run of so many steps, of known runs of a task and scale: of those on
-    this processor if there are any; and which runs these are.
-    """
-    alike = [run for run in known if (run.task, run.scale) == (task, scale)]
-    here = [run for run in alike if run.hardware == hardware]
-    used = here or alike
-    if not used:
-        return None, ""
-    where = "on this processor" if here else "on other processors"
-    seconds = statistics.median(run.step_seconds for run in used) * steps
-    return seconds, f"median of {len(used)} known runs {where}"
+def mean_seconds(runs: Sequence[Run]) -> tuple[float, str]:
+    """The mean seconds of runs that have ended, and which runs these are."""
+    return statistics.mean(run.seconds for run in runs), f"mean of {len(runs)} runs so far"

@@ -1,4 +1,4 @@
-"""Every run that is known here, as far as a comparison asks: its seed, its time, its processor."""
+"""Every run that is known here, as far as a comparison asks."""
 
 import json
 from collections.abc import Iterator
@@ -10,13 +10,11 @@ from rope_lab.results.records.run import DAMAGE
 
 
 class Known(NamedTuple):
-    """A run; step_seconds: of a training step, evaluations included; plan: as in `Run`."""
+    """A run; plan: as in `Run`."""
 
     task: str
     scale: str
     seed: int
-    hardware: str
-    step_seconds: float
     plan: str
 
 
@@ -32,10 +30,7 @@ def known_runs(folder: Path) -> Iterator[Known]:
 def _known(content: bytes) -> Iterator[Known]:
     try:
         record = json.loads(content)
-        hardware, progress = record["provenance"]["hardware"], record["progress"]
-        name = hardware["name"] if isinstance(hardware, dict) else hardware
-        seconds = progress["seconds"] / max(progress["steps"], 1)
         plan = record.get("plan") or record["provenance"].get("plan") or ""
-        yield Known(record["task"], record["scale"], record["seed"], name, seconds, plan)
+        yield Known(record["task"], record["scale"], record["seed"], plan)
     except DAMAGE:
         return

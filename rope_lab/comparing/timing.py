@@ -1,0 +1,58 @@
+"""How long runs will take, from a few steps of some of them on this machine."""
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from rope_lab import command
+from rope_lab.launch import sweep
+from rope_lab.launch.jobs import Job
+from rope_lab.launch.pool import start_server
+from rope_lab.train import torch_state
+from rope_lab.train.config import Config
+from rope_lab.train.evaluate import by_length
+from rope_lab.train.trainer import build, evaluate_now, resolve, update
+
+WARM, TIMED = 2, 5  # steps
+LEAST = 2  # runs of which steps are taken: one of each scheme
+
+
+def run_seconds(jobs: Sequence[Job], launcher: dict[str, Any]) -> float | None:
+    """The mean seconds of a run, side by side as the launcher would run them; None on a cluster,
+    whose machines are others. Raises ConfigError if a run cannot begin.
+    """
+    at_once, threads = sweep.shares(launcher)
+    configs = [replace(job.cfg, threads=job.cfg.threads or threads) for job in jobs]
+    kind = launcher["_target_"].rpartition(".")[2]
+    if kind == "BasicLauncher":
+        return statistics.mean(map(seconds_of, configs[:LEAST]))
+    if kind != "in_children":
+        return None
+    start_server()
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(at_once, context, command.begin) as children:
+        return statistics.mean(children.map(seconds_of, configs[: max(LEAST, at_once)]))
+
+
+def seconds_of(cfg: Config) -> float:
+    """The seconds that a run will take, from its first steps and one of each evaluation."""
+    with torch_state.standard():
+        preparing, trainer = _timed(build, resolve(cfg))
+        steps = [_timed(update, trainer, number)[0] for number in range(WARM + TIMED)]
+        evaluating, _ = _timed(evaluate_now, trainer)
+        ending, _ = _timed(evaluate_now, trainer, True)
+        longer, _ = _timed(by_length, trainer.model, trainer.task, trainer.cfg, trainer.longer)
+    training = cfg.train.steps * statistics.mean(steps[WARM:])
+    evaluations = cfg.train.steps // cfg.eval.every
+    return preparing + training + evaluations * evaluating + ending + longer
+
+
+def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """The seconds of a call, and its result."""
+    begun = time.perf_counter()
+    result = function(*arguments)
+    return time.perf_counter() - begun, result
