@@ -18,8 +18,8 @@ from rope_lab import plan, power, probe, scores
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.comparisons import scores as columns
+from rope_lab.results.comparisons.answers import answered, samples
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import answered, samples
 from rope_lab.results.comparisons.words import plan_word, word
 from rope_lab.results.plans import evidence, families
 from rope_lab.results.plans import study as studies

@@ -17,10 +17,10 @@ from rope_lab.comparing.launching import (
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.launch.jobs import Job
-from rope_lab.results.comparisons.results import Comparison, Result, answered
+from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_seconds
-from rope_lab.results.plans.search import Cell, Search, SearchState
+from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.measures import Measure

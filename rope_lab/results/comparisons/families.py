@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rope_lab.results.comparisons.results import Comparison, Family, Result, answer
+from rope_lab.results.comparisons.answers import Comparison, Family, Result, answer
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.records.frame import curve
 from rope_lab.results.records.measures import Measure

@@ -2,7 +2,7 @@
 
 import altair as alt
 
-from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.answers import Result
 
 GREY = "#8c959f"
 WIDTH, HEIGHT = 220, 260  # pixels

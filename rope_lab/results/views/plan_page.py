@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from rope_lab.results.comparisons.results import Result, samples
+from rope_lab.results.comparisons.answers import Result, samples
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.find import named, unnamed

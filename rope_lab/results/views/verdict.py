@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
 from rope_lab.results.plans.families import PlannedFamily

@@ -5,8 +5,8 @@ planned comparison; their table, sentences and legend.
 import math
 from itertools import chain
 
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.families import headlines
-from rope_lab.results.comparisons.results import Result
 from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import (
     AHEAD,
@@ -81,8 +81,10 @@ def kind(result: Result) -> str:
 
 def basis(result: Result) -> str:
     """What a verdict rests on: `planned`, what is wrong with the plan, or `exploratory`."""
+    if result.family.problems:
+        return result.family.problems[0].word
     if result.family.planned:
-        return result.family.problems[0].word if result.family.problems else kind(result)
+        return kind(result)
     searched = result.comparison.searched
     return kind(result) if searched else "exploratory (one learning rate, not searched)"
 
