@@ -139,14 +139,14 @@ def ratio(difference: Interval) -> Interval:
 
 def gain_text(result: Result) -> str:
     """The gain with its interval; of logarithms of steps, as a ratio."""
-    if result.measure.at == "log steps" and result.gain.n:
+    if result.measure.is_log and result.gain.n:
         return f"{interval(ratio(result.difference), '.2f')} times the steps"
     return signed(result.gain, result.measure.digits)
 
 
 def in_unit(result: Result) -> str:
     """The gain with its interval and its unit."""
-    if result.measure.at == "log steps" or not result.gain.n:
+    if result.measure.is_log or not result.gain.n:
         return gain_text(result)
     return f"{gain_text(result)} {result.measure.unit}"
 
@@ -176,12 +176,10 @@ def table(found: list[Result], published: Published) -> Table:
 
 def _means(result: Result) -> str:
     """`65.6 → 104.6`, the baseline's first."""
-    (ours, theirs), digits = result.means, result.measure.digits
     if not result.gain.n:
         return NONE
-    if result.measure.at == "log steps":
-        ours, theirs, digits = math.exp(ours), math.exp(theirs), 0
-    return f"{theirs:,.{digits}f} → {ours:,.{digits}f}"
+    ours, theirs = map(result.measure.text, result.means)
+    return f"{theirs} → {ours}"
 
 
 def sentences(found: list[Result], published: Published) -> list[str]:
