@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED
-from rope_lab.results.plans.study import Study, called, own_settings, run_name
+from rope_lab.results.plans.study import Study, called, own_settings, position_of, run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.run import Run
@@ -52,7 +52,7 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     """Whether a run belongs to a study's scheme: it has its settings, and else those of the
     scheme's yaml.
     """
-    position = run_name(scheme.split()[0])
+    position = position_of(scheme)
     if (run.task, run.scale, run.position) != (run_name(study.task), study.scale, position):
         return False
     recorded, compared = run.settings | {"threads": run.threads}, {*study.planned(scheme)}
@@ -65,7 +65,7 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
 def _expected(study: Study, scheme: str) -> dict[str, Any]:
     """The settings of a scheme's runs: the plan's, and else those of conf/ today."""
     usual = recipe(study.task, study.scale) | usual_task(study.task, study.scale)
-    own = shipped(f"position/{run_name(scheme.split()[0])}")
+    own = shipped(f"position/{position_of(scheme)}")
     of_scheme = {f"{OF_SCHEME}{key}": value for key, value in own.items()}
     return BACKFILLED | usual | of_scheme | study.planned(scheme)
 
