@@ -61,27 +61,36 @@ def search(order: Order, asks: Asks) -> Found:
     rates, seeds = order.search
     searched = Search(schemes, usual.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
     jobs: dict[Cell, Job] = {}
-    has_asked = False
-    while True:
-        runs = _ended(order, jobs)
-        progress = searched.progress(_gains(order, runs))
-        if not progress.missing:
-            break
-        new = [cell for cell in progress.missing if cell not in jobs]
-        if new:  # they may have ended before
-            words = [_words(order, common, cell) for cell in new]
-            jobs |= dict(zip(new, jobs_of(words, order.folder), strict=True))
-            continue
-        if not has_asked:
-            has_asked = True
-            for scheme in schemes if not runs else ():
+    runs, progress = _progress(order, searched, common, jobs)
+    if progress.missing:
+        if not runs:
+            for scheme in schemes:
                 _check_scheme(order, scheme, common)
-            missing = [jobs[cell] for cell in progress.missing]
-            asks(_bill(order, searched, missing, list(runs.values())))
+        missing = [jobs[cell] for cell in progress.missing]
+        asks(_bill(order, searched, missing, list(runs.values())))
+    while progress.missing:
         launch(order, [jobs[cell] for cell in progress.missing], "search", shows_scores=True)
+        runs, progress = _progress(order, searched, common, jobs)
     found = _found(order, schemes, progress, runs)
     _check_room(order, found)
     return found
+
+
+def _progress(
+    order: Order, searched: Search, common: list[str], jobs: dict[Cell, Job]
+) -> tuple[dict[Cell, Run], SearchState]:
+    """The runs that have ended, and how far the search is; `jobs` gets a job for each run so far,
+    ended or missing.
+    """
+    while True:
+        ended_jobs = ended(list(jobs.values()), order.folder)
+        runs = {cell: ended_jobs[job] for cell, job in jobs.items() if job in ended_jobs}
+        progress = searched.progress(_gains(order, runs))
+        new = [cell for cell in progress.missing if cell not in jobs]
+        if not new:
+            return runs, progress
+        words = [_words(order, common, cell) for cell in new]
+        jobs |= dict(zip(new, jobs_of(words, order.folder), strict=True))
 
 
 def _check_measure(order: Order) -> None:
@@ -106,11 +115,6 @@ def _check_scheme(order: Order, scheme: str, common: list[str]) -> None:
 def _words(order: Order, common: list[str], cell: Cell) -> list[str]:
     position = path_of(cell.scheme, order.folder)
     return [*common, f"position={position}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
-
-
-def _ended(order: Order, jobs: Mapping[Cell, Job]) -> dict[Cell, Run]:
-    runs = ended(list(jobs.values()), order.folder)
-    return {cell: runs[job] for cell, job in jobs.items() if job in runs}
 
 
 def report_of(order: Order, runs: Runs) -> TaskReport:
