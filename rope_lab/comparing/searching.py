@@ -186,8 +186,9 @@ def _check_room(order: Order, found: Found) -> None:
     if result.measure.share and pairs.min(axis=None) >= SOLVED * result.measure.times:
         solved = "both schemes solve the task on every seed of the search"
         raise Stopped(f"{solved}: ask for --measure steps, or {harder}", NO_ROOM)
-    if not result.differences.any():
-        raise Stopped(f"both schemes have equal values on every seed: ask for {harder}", NO_ROOM)
-    if result.at_chance:
+    none_correct = result.measure.share and not pairs.to_numpy().any()
+    if result.at_chance or none_correct:
         longer = "train longer (train.steps=…), or ask for an easier scale"
         raise Stopped(f"neither scheme learned the task in the search: {longer}", NO_ROOM)
+    if not result.differences.any():
+        raise Stopped(f"both schemes have equal values on every seed: ask for {harder}", NO_ROOM)
