@@ -69,6 +69,7 @@ def test_presets_are_short_and_spelled_canonically():
     ("written", "message"),
     [
         ("roppe", "position.pattern: roppe: there is no such scheme; did you mean rope?"),
+        ("./nope.py *3 | none", "position.pattern: nope.py: there is no such file; give the path"),
         ("rope * 3", "position.pattern=rope * 3: 'rope * 3' must be NAME"),
         ("rope bse:3", "position.pattern.rope.bse=3: no such setting; did you mean"),
         ("rope base:x", "position.pattern.rope.base=x: must be a valid number"),
