@@ -427,6 +427,14 @@ def test_only_relative_schemes_ignore_a_shift(name):
             "position.longest=10",
             "position.longest=10: must be from train.seq_len=64 to 10,000,000",
         ),
+        ("repo", "position.first=2", "position.first=2: must be a layer, from 0 to 1"),
+        (
+            "random_rotations",
+            "position.positions=9",
+            "position.positions=9: must be at least train.seq_len",
+        ),
+        ("grape_ap", "position.width=3", "position.width=3: must be an even number"),
+        ("kv_shared_gemma", "position.p=0.3", "position.p=0.3: 1.2 of the 4 pairs"),
     ],
 )
 def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, message):
