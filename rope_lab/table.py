@@ -23,7 +23,7 @@ from rope_lab.results.plans.study import STRICT, Plan, Seeds, Study
 from rope_lab.text import ConfigError, argument_parser, nearest, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import FILE, names
-from rope_lab.train.overrides import is_hydra, typed
+from rope_lab.train.overrides import is_hydra, key_of, typed
 from rope_lab.train.plugin import sources
 from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import CORES
@@ -161,13 +161,11 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     for words in runs:
         chosen |= {word.partition("=")[0] for word in words}
     for word in extra:
-        if word.lstrip("+~").partition("=")[0] in chosen:
+        if key_of(word) in chosen:
             raise ConfigError(f"{word}: the table sets it")
-    if not any(word.startswith("hydra/launcher=") for word in hydra):
-        hydra.append("hydra/launcher=joblib")
     if jobs is not None:
         hydra.append(f"hydra.launcher.n_jobs={jobs}")
-    settings = sweep.launcher_settings(hydra)
+    settings = sweep.launcher_settings(sweep.side_by_side(hydra))
     every: dict[str, sweep.Job] = {}
     for table in tables:
         for job in sweep.compose_jobs([[*words, *extra] for words in table.runs()]):

@@ -130,6 +130,11 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return composed, files
 
 
+def key_of(word: str) -> str:
+    """The setting of an override: `train.steps` of `+train.steps=3`."""
+    return word.lstrip("+~").partition("=")[0]
+
+
 def is_hydra(word: str) -> bool:
     """Whether an override is one of Hydra's own settings."""
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))

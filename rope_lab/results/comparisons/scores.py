@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.comparisons.results import samples
+from rope_lab.results.comparisons.answers import samples
 from rope_lab.results.records.catalogue import rank
 from rope_lab.results.records.measures import LENGTH
 from rope_lab.results.records.setups import Setup
