@@ -20,7 +20,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import Column, columns, widest
+from rope_lab.results.comparisons.scores import Column, columns, in_kept_recipes, widest
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
@@ -41,7 +41,8 @@ PAGE, MAP = "score.md", "score.svg"
 HEAD = """# Scores of {title}
 
 Three learning rates and three seeds per task ({rule}). Each seed counts at the rate that is best on
-the other seeds (†). Compare only cells with †; `rope-lab compare` tests a difference.
+the other seeds (†). Compare only cells with †; `rope-lab compare` tests a difference. Precision and
+device are those of the machine; the kept runs were made on CPUs in bfloat16.
 
 ![mean scores of schemes on tasks](figures/score.svg)"""
 
@@ -88,9 +89,9 @@ def jobs_of(scheme: str, task: str, settings: Sequence[str], runs: Path) -> list
 def write(scheme: str, out: Path) -> None:
     """Write the page of a scheme: its scores so far, beside those of the kept runs."""
     published = Published()
-    mine, _ = read(out / "runs")
-    recipes = {run.recipe_id for run in mine}
     kept = read_or_warn(with_those_below(RESULTS))
+    mine = in_kept_recipes(read(out / "runs")[0], kept)
+    recipes = {run.recipe_id for run in mine}
     setups = setups_of([*kept, *mine], published)
     shown: list[Column] = []
     for setup in widest(setups):

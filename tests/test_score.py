@@ -23,14 +23,15 @@ def beside_rope(tmp_path, monkeypatch):
     """A folder of kept runs of RoPE by the protocol, in the place of results/."""
     monkeypatch.setattr(score, "RESULTS", tmp_path / "results")
     (tmp_path / "results").mkdir()
-    command(["rope", *WORDS, "--out", "rope"], tmp_path, score.main)
+    command(["rope", *WORDS, "train.precision=float32", "--out", "rope"], tmp_path, score.main)
     keep(read(tmp_path / "rope" / "runs")[0], tmp_path / "results")
     return tmp_path
 
 
 def test_a_scheme_of_ones_own_gets_its_row(beside_rope):
     (beside_rope / "mine.py").write_text(MINE)
-    said = command(["./mine.py", *WORDS], beside_rope, score.main)
+    other = "train.precision=bfloat16"  # as on another machine
+    said = command(["./mine.py", *WORDS, other], beside_rope, score.main)
     assert said.returncode == 0, said.stderr
     folder = beside_rope / "results" / "score" / "mine"
     runs, _ = read(folder / "runs")

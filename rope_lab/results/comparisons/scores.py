@@ -1,5 +1,7 @@
 """Scores of schemes on tasks: a column for each task, under the recipe of most schemes."""
 
+import json
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,12 +11,14 @@ from scipy.stats import rankdata
 from rope_lab.results.comparisons.answers import samples
 from rope_lab.results.records.catalogue import rank
 from rope_lab.results.records.measures import LENGTH
+from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup
 from rope_lab.shipped import recipe
 
 FEWEST = 3  # seeds
 RATES = (0.5, 1, 2)  # learning rates, of the recipe's
 RESAMPLES = 2000
+OF_A_MACHINE = ("train.precision", "device")  # settings that `auto` leaves to the machine
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,30 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
         if len(rates) == len(RATES) and len(table) >= FEWEST:
             searched[scheme] = _at_best_rate(table)
     return Column(setup, found | searched, {*searched}, length)
+
+
+def in_kept_recipes(runs: list[Run], kept: list[Run]) -> list[Run]:
+    """Runs in the recipes of kept ones that differ from theirs at most in OF_A_MACHINE, so that
+    they stand in one column; the others are left out.
+    """
+    like: dict[str, Run] = {}
+    count = Counter(run.recipe_id for run in kept)
+    for run in sorted(kept, key=lambda run: count[run.recipe_id]):  # the most frequent is last
+        like[_of_any_machine(run)] = run
+    moved = []
+    for run in runs:
+        other = like.get(_of_any_machine(run))
+        if other:
+            of_machine = {key: other.settings[key] for key in OF_A_MACHINE if key in other.settings}
+            settings = run.settings | of_machine
+            moved.append(replace(run, recipe_id=other.recipe_id, settings=settings))
+    return moved
+
+
+def _of_any_machine(run: Run) -> str:
+    """The task and recipe of a run, but for OF_A_MACHINE."""
+    recipe = {key: value for key, value in run.recipe.items() if key not in OF_A_MACHINE}
+    return json.dumps([run.task, run.scale, recipe], sort_keys=True)
 
 
 def mean_ranks(tasks: list[Column]) -> pd.DataFrame:
