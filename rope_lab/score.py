@@ -20,7 +20,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import Column, columns, in_kept_recipes, widest
+from rope_lab.results.comparisons.scores import Column, as_if_kept, columns, widest
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
@@ -90,7 +90,7 @@ def write(scheme: str, out: Path) -> None:
     """Write the page of a scheme: its scores so far, beside those of the kept runs."""
     published = Published()
     kept = read_or_warn(with_those_below(RESULTS))
-    mine = in_kept_recipes(read(out / "runs")[0], kept)
+    mine = as_if_kept(read(out / "runs")[0], kept)
     recipes = {run.recipe_id for run in mine}
     setups = setups_of([*kept, *mine], published)
     shown: list[Column] = []

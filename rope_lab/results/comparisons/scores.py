@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from rope_lab.identity import identify
 from rope_lab.results.comparisons.answers import samples
 from rope_lab.results.records.catalogue import rank
 from rope_lab.results.records.measures import LENGTH
-from rope_lab.results.records.run import Run
+from rope_lab.results.records.run import Run, Settings
 from rope_lab.results.records.setups import Setup
 from rope_lab.shipped import recipe
 
@@ -92,27 +93,28 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
     return Column(setup, found | searched, {*searched}, length)
 
 
-def in_kept_recipes(runs: list[Run], kept: list[Run]) -> list[Run]:
-    """Runs in the recipes of kept ones that differ from theirs at most in OF_A_MACHINE, so that
-    they stand in one column; the others are left out.
+def as_if_kept(runs: list[Run], kept: list[Run]) -> list[Run]:
+    """Runs whose settings differ from kept ones at most in OF_A_MACHINE and the rate, with those of
+    the kept ones, so that they stand in one column; the others are left out.
     """
-    like: dict[str, Run] = {}
+    machine: dict[str, Settings] = {}
     count = Counter(run.recipe_id for run in kept)
     for run in sorted(kept, key=lambda run: count[run.recipe_id]):  # the most frequent is last
-        like[_of_any_machine(run)] = run
+        settings = run.settings
+        machine[_protocol(run)] = {key: settings[key] for key in OF_A_MACHINE if key in settings}
     moved = []
     for run in runs:
-        other = like.get(_of_any_machine(run))
-        if other:
-            of_machine = {key: other.settings[key] for key in OF_A_MACHINE if key in other.settings}
-            settings = run.settings | of_machine
-            moved.append(replace(run, recipe_id=other.recipe_id, settings=settings))
+        if _protocol(run) in machine:
+            settings = run.settings | machine[_protocol(run)]
+            recipe_id = identify(run.task, run.position, run.seed, settings).recipe_id
+            moved.append(replace(run, recipe_id=recipe_id, settings=settings))
     return moved
 
 
-def _of_any_machine(run: Run) -> str:
-    """The task and recipe of a run, but for OF_A_MACHINE."""
-    recipe = {key: value for key, value in run.recipe.items() if key not in OF_A_MACHINE}
+def _protocol(run: Run) -> str:
+    """The task and recipe of a run, but for OF_A_MACHINE and the rate."""
+    others = ("train.lr", *OF_A_MACHINE)
+    recipe = {key: value for key, value in run.recipe.items() if key not in others}
     return json.dumps([run.task, run.scale, recipe], sort_keys=True)
 
 
