@@ -204,8 +204,9 @@ def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
     settings = _launcher(overrides, jobs)
     _check_free(tables, extra)
     searches = _jobs(tables, {}, extra)
-    any_rate = {cell: next(iter(jobs)) for cell, jobs in searched_rates(searches, extra).items()}
-    return bill_of(_jobs(tables, any_rate, extra), settings)
+    rates = {cell: next(iter(jobs)) for cell, jobs in searched_rates(searches, extra).items()}
+    rates |= best_rates(searches, extra)
+    return bill_of(_jobs(tables, rates, extra), settings)
 
 
 def _of_runs(overrides: list[str]) -> list[str]:
