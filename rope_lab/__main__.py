@@ -29,6 +29,7 @@ COMMANDS = {
         "check": ("Check a scheme or a task of your own", "check"),
         "plan": ("Test the comparisons of a plan", "plan"),
         "power": ("Compute how many seeds a difference needs", "power"),
+        "score": ("Score a scheme of your own on nine tasks, beside others", "score"),
         "scores": ("Score schemes on tasks, results/scores.md", "scores"),
         "bench": ("Time training steps of schemes and other libraries", "bench"),
         "completion": ("Complete commands and settings in a shell", "completion"),

@@ -19,13 +19,13 @@ from pydantic.dataclasses import dataclass
 from rope_lab.files import digest
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
-from rope_lab.rates import Best, best_rates, bill_of, cell_of, searched_rates
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
+from rope_lab.searches import Best, best_rates, bill_of, cell_of, searched_rates
 from rope_lab.text import ConfigError, argument_parser, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import FILE, names
-from rope_lab.train.overrides import is_hydra, typed
+from rope_lab.train.overrides import is_hydra, key_of, typed
 from rope_lab.train.plugin import sources
 from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import CORES
@@ -216,11 +216,9 @@ def _of_runs(overrides: list[str]) -> list[str]:
 def _launcher(overrides: list[str], jobs: int | None) -> dict[str, Any]:
     """The settings of the launcher. Raises ConfigError."""
     hydra = [word for word in overrides if is_hydra(word)]
-    if not any(word.startswith("hydra/launcher=") for word in hydra):
-        hydra.append("hydra/launcher=joblib")
     if jobs is not None:
         hydra.append(f"hydra.launcher.n_jobs={jobs}")
-    return sweep.launcher_settings(hydra)
+    return sweep.launcher_settings(sweep.side_by_side(hydra))
 
 
 def _check_free(tables: list[RunTable], extra: list[str]) -> None:
@@ -228,9 +226,9 @@ def _check_free(tables: list[RunTable], extra: list[str]) -> None:
     chosen = set()
     for table in tables:
         for words in table.runs():
-            chosen |= {word.partition("=")[0] for word in words}
+            chosen |= set(map(key_of, words))
     for word in extra:
-        if word.lstrip("+~").partition("=")[0] in chosen:
+        if key_of(word) in chosen:
             raise ConfigError(f"{word}: the table sets it")
 
 

@@ -18,11 +18,12 @@ from rope_lab import plan, power, probe, scores
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.comparisons import scores as columns
+from rope_lab.results.comparisons.answers import answered, samples
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import answered, samples
 from rope_lab.results.comparisons.words import plan_word, word
-from rope_lab.results.plans import evidence, families, find
+from rope_lab.results.plans import evidence, families
 from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.setups import setups_of_folders
 from rope_lab.results.records import kept
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
@@ -166,8 +167,7 @@ def of_plan() -> dict:
 def grouped(folder: str) -> list:
     published = Published().but(compares=not studies.of_rows(ROOT / folder))
     runs, _ = read(ROOT / folder)
-    planned, _ = find.with_runs(studies.of_rows(ROOT / folder), runs)
-    return find.setups_with_studies(runs, published, planned)
+    return setups_of_folders({ROOT / folder: runs}, published)[0]
 
 
 def of_folder(folder: str) -> dict:

@@ -16,10 +16,10 @@ from rope_lab.comparing.launching import (
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.launch.jobs import Job
-from rope_lab.results.comparisons.results import Comparison, Result, answered
+from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_seconds
-from rope_lab.results.plans.search import Cell, Search, SearchState
+from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.run import Run
@@ -59,27 +59,36 @@ def search(order: Order, asks: Asks) -> Found:
     rates, seeds = order.search
     searched = Search(schemes, usual.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
     jobs: dict[Cell, Job] = {}
-    has_asked = False
-    while True:
-        runs = _ended(order, jobs)
-        progress = searched.progress(_gains(order, runs))
-        if not progress.missing:
-            break
-        new = [cell for cell in progress.missing if cell not in jobs]
-        if new:  # they may have ended before
-            words = [_words(order, common, cell) for cell in new]
-            jobs |= dict(zip(new, jobs_of(words, order.folder), strict=True))
-            continue
-        if not has_asked:
-            has_asked = True
-            for scheme in schemes if not runs else ():
+    runs, progress = _progress(order, searched, common, jobs)
+    if progress.missing:
+        if not runs:
+            for scheme in schemes:
                 _check_scheme(order, scheme, common)
-            missing = [jobs[cell] for cell in progress.missing]
-            asks(_bill(order, searched, missing, list(runs.values())))
+        missing = [jobs[cell] for cell in progress.missing]
+        asks(_bill(order, searched, missing, list(runs.values())))
+    while progress.missing:
         launch(order, [jobs[cell] for cell in progress.missing], "search", shows_scores=True)
+        runs, progress = _progress(order, searched, common, jobs)
     found = _found(order, schemes, progress, runs)
     _check_room(order, found)
     return found
+
+
+def _progress(
+    order: Order, searched: Search, common: list[str], jobs: dict[Cell, Job]
+) -> tuple[dict[Cell, Run], SearchState]:
+    """The runs that have ended, and how far the search is; `jobs` gets a job for each run so far,
+    ended or missing.
+    """
+    while True:
+        ended_jobs = ended(list(jobs.values()), order.folder)
+        runs = {cell: ended_jobs[job] for cell, job in jobs.items() if job in ended_jobs}
+        progress = searched.progress(_gains(order, runs))
+        new = [cell for cell in progress.missing if cell not in jobs]
+        if not new:
+            return runs, progress
+        words = [_words(order, common, cell) for cell in new]
+        jobs |= dict(zip(new, jobs_of(words, order.folder), strict=True))
 
 
 def _check_measure(order: Order) -> None:
@@ -104,11 +113,6 @@ def _check_scheme(order: Order, scheme: str, common: list[str]) -> None:
 def _words(order: Order, common: list[str], cell: Cell) -> list[str]:
     position = path_of(cell.scheme, order.folder)
     return [*common, f"position={position}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
-
-
-def _ended(order: Order, jobs: Mapping[Cell, Job]) -> dict[Cell, Run]:
-    runs = ended(list(jobs.values()), order.folder)
-    return {cell: runs[job] for cell, job in jobs.items() if job in runs}
 
 
 def report_of(order: Order, runs: Runs) -> TaskReport:
@@ -175,8 +179,9 @@ def _check_room(order: Order, found: Found) -> None:
     if result.measure.share and pairs.min(axis=None) >= SOLVED * result.measure.times:
         solved = "both schemes solve the task on every seed of the search"
         raise Stopped(f"{solved}: ask for --measure steps, or {harder}", NO_ROOM)
-    if not result.differences.any():
-        raise Stopped(f"both schemes have equal values on every seed: ask for {harder}", NO_ROOM)
-    if result.at_chance:
+    none_correct = result.measure.share and not pairs.to_numpy().any()
+    if result.at_chance or none_correct:
         longer = "train longer (train.steps=…), or ask for an easier scale"
         raise Stopped(f"neither scheme learned the task in the search: {longer}", NO_ROOM)
+    if not result.differences.any():
+        raise Stopped(f"both schemes have equal values on every seed: ask for {harder}", NO_ROOM)

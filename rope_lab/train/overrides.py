@@ -132,6 +132,11 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return composed, files
 
 
+def key_of(word: str) -> str:
+    """The setting of an override: `train.steps` of `+train.steps=3`."""
+    return word.lstrip("+~").partition("=")[0]
+
+
 def _files_within(key: str, value: Any) -> list[str]:
     """The files of schemes in a pattern of layers."""
     if not key.startswith("position.") or not isinstance(value, str):

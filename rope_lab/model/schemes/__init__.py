@@ -10,6 +10,7 @@ from rope_lab.model.schemes.biases import Alibi, Fire, KerpleLog, T5Bias
 from rope_lab.model.schemes.content import CoPE, FoX, GrapeA, PaTH, SelectiveRoPE
 from rope_lab.model.schemes.content_biases import GrapeAP, RelativeBias, Wall
 from rope_lab.model.schemes.layers import Layers, RNoPE, TemperatureTuning
+from rope_lab.model.schemes.longer import Remapped
 from rope_lab.model.schemes.phases import RandomRotations, RePo, RoPEPlusPlus
 from rope_lab.model.schemes.previous import KVShift, PartialKeyOffset
 from rope_lab.model.schemes.random_positions import Randomized
@@ -50,6 +51,7 @@ __all__ = [
     "Randomized",
     "RePo",
     "RelativeBias",
+    "Remapped",
     "RoPEPlusPlus",
     "Rotary",
     "SSMax",

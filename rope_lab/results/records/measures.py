@@ -60,6 +60,25 @@ class Measure:
         """The sign that turns a difference into a gain."""
         return SIGNS.get(self.at, 1 if self.higher_is_better else -1)
 
+    @property
+    def is_log(self) -> bool:
+        """Whether values are logarithms, of steps: readers see the steps."""
+        return self.at == "log steps"
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit of what readers see."""
+        return self.unit.removeprefix("logarithm of ")
+
+    def shown(self, value: float) -> float:
+        """What readers see in place of a value."""
+        return math.exp(value) if self.is_log else value
+
+    def text(self, value: float) -> str:
+        """A value as readers see it."""
+        digits = 0 if self.is_log else self.digits
+        return f"{self.shown(value):,.{digits}f}"
+
     def of(self, run: Run) -> float:
         """The number of a run; nan if it is not recorded, infinite if `reaches` is not reached."""
         diverged = run.status == "diverged"
