@@ -15,7 +15,7 @@ def test_wall_is_finite_when_gates_are_nearly_closed():
     scheme = learned("wall")
     log_gates = torch.full((1, H, 64, K), -200.0, requires_grad=True)
     heads = torch.randn(1, 64, 3, H, K)
-    o_BTHK = scheme.attention(heads, log_gates, None, None)
+    o_BTHK = scheme.attention(heads, (log_gates,), None, None)
     o_BTHK.square().sum().backward()
     assert o_BTHK.isfinite().all()
     assert log_gates.grad.isfinite().all()

@@ -237,6 +237,12 @@ def classes(node: dict[str, Any]) -> Iterator[type]:
                 yield from classes(_node_of(f"position.{key}", part, list(sys.modules)))
 
 
+def patterns(node: dict[str, Any]) -> list[str]:
+    """The patterns of layers among the settings of a checked `node`."""
+    cls = _import_class(node["_target_"])
+    return [value for key, value in node.items() if _is_pattern(cls, key, value)]
+
+
 def own_modules(node: dict[str, Any]) -> set[str]:
     """The modules of the user's own classes in a checked `node`; empty if all are ours."""
     modules = {cls.__module__ for cls in classes(node)}

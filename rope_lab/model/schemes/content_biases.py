@@ -11,16 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.attention import Heads, softmax_attention, weighted_values
+from rope_lab.model.attention import Heads, softmax_attention
 from rope_lab.model.cache import KVCache, LayerCache, so_far
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import precise, rotate, unit, wide
 from rope_lab.model.schemes.biases import Alibi
-from rope_lab.model.schemes.content import gathered
+from rope_lab.model.schemes.content import ChangedKeys, from_key
 from rope_lab.model.schemes.layers import tokens_of
 from rope_lab.text import ConfigError
-
-BLOCK = 16  # queries that meet each other's keys feature by feature
 
 
 class RelativeBias(PositionScheme):
@@ -103,16 +101,13 @@ class GrapeAP(PositionScheme):
         unit_BTHC = F.rms_norm(p_BTHC, (self.width,))
         turned_BTHC = rotate(unit_BTHC, e_T112.expand(-1, -1, self.width // 2, -1), "halves")
         turned_BSHC = so_far("path", turned_BTHC, cache)
-        T, S = p_BTHC.shape[1], turned_BSHC.shape[1]
         with torch.autocast(x_BTD.device.type, enabled=False):
             products_BHTS = p_BTHC.transpose(1, 2) @ turned_BSHC.permute(0, 2, 3, 1)
         psi_BHTS = self.slopes_H11 * F.logsigmoid(products_BHTS / self.width)
-        psi_BHTS = psi_BHTS.tril(S - T)  # no gate after the query
-        from_key_BHTS = psi_BHTS.flip(-1).cumsum(-1).flip(-1)
-        return at, from_key_BHTS - psi_BHTS
+        return at, from_key(psi_BHTS) - psi_BHTS
 
 
-class Wall(PositionScheme):
+class Wall(ChangedKeys):
     """Each feature's part of a score falls by gates between key and query (wall attention, Tilde
     Research, 2026).
 
@@ -120,9 +115,10 @@ class Wall(PositionScheme):
     sum over i < l ≤ n. An old key's score falls to 0, not to −∞. b is 8 at first: nearly no
     position. Its authors' options, such as a forget gate for each head, are missing here.
 
-    Keys are kept with the gates of all tokens so far, and a block of queries at a time meets them;
-    so no exponent is above 0.
+    Keys are kept with the gates of all tokens so far, so no exponent is above 0.
     """
+
+    block = 16  # its queries meet each other's keys feature by feature
 
     def __init__(self, dims: Dims):
         super().__init__(dims)
@@ -135,40 +131,17 @@ class Wall(PositionScheme):
 
     def read(
         self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
-    ) -> tuple[Tensor, None]:
+    ) -> tuple[tuple[Tensor], None]:
         """Returns the logarithms of the gates, [B, H, T, K]."""
         log_BTD = F.logsigmoid(self.gates[layer](x_BTD).to(wide(x_BTD.dtype)))
-        return log_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2), None
+        return (log_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2),), None
 
-    def attention(
-        self,
-        heads: Heads,
-        at: Tensor,
-        bias: Tensor | None,
-        cache: KVCache | None,
-        sink: Tensor | None = None,
-    ) -> Tensor:
-        q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
-        T, S = q_BHTK.shape[2], k_BHSK.shape[2]
-        bias = None if bias is None else bias.expand(*bias.shape[:-2], T, S)
-        keys, outputs = k_BHSK[:, :, : S - T], []
-        with torch.autocast(q_BHTK.device.type, enabled=False):
-            for begin in range(0, T, BLOCK):
-                q, log_gate = (x[:, :, begin : begin + BLOCK] for x in (q_BHTK, at))
-                end = S - T + begin + q.shape[2]
-                own_keys = k_BHSK[:, :, S - T + begin : end]
-                sums = log_gate.cumsum(2)
-                between = (sums.unsqueeze(3) - sums.unsqueeze(2)).clamp(max=0).exp()
-                within = torch.einsum("bhnk,bhik,bhnik->bhni", q, own_keys, between)
-                scores = torch.cat([(q * sums.exp()) @ keys.mT, within], dim=-1)
-                own_bias = None if bias is None else bias[..., begin : begin + BLOCK, :end]
-                outputs.append(
-                    weighted_values(
-                        scores / q.shape[-1] ** 0.5, v_BHSK[:, :, :end], own_bias, self.window, sink
-                    )
-                )
-                last = sums[:, :, -1:]
-                keys = torch.cat([keys * last.exp(), own_keys * (last - sums).exp()], dim=2)
-        if cache is not None:
-            cache.k_BHSK[:, :, :S] = keys
-        return torch.cat(outputs, dim=1)
+    def in_block(
+        self, q: Tensor, own_keys: Tensor, keys: Tensor, at: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        sums = at[0].cumsum(2)
+        between = (sums.unsqueeze(3) - sums.unsqueeze(2)).clamp(max=0).exp()
+        within = torch.einsum("bhnk,bhik,bhnik->bhni", q, own_keys, between)
+        scores = torch.cat([(q * sums.exp()) @ keys.mT, within], dim=-1)
+        last = sums[:, :, -1:]
+        return scores, torch.cat([keys * last.exp(), own_keys * (last - sums).exp()], dim=2)
