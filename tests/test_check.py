@@ -29,7 +29,7 @@ def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str
 @pytest.mark.parametrize("name", slow_except(KINDS, SCHEMES))
 def test_our_schemes_hold_what_is_asked_of_any(name):
     found = found_of("position", name, "train.seq_len=32", "model.d_model=32")
-    assert len(found) == 9
+    assert len(found) == 10
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
@@ -37,7 +37,7 @@ def test_our_schemes_hold_what_is_asked_of_any(name):
 def test_our_tasks_hold_what_is_asked_of_any(name, monkeypatch):
     monkeypatch.setattr(tasks, "BATCHES", 40)
     found = found_of("task", name)
-    assert len(found) == 5
+    assert len(found) == 6
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 

@@ -9,6 +9,14 @@ from rope_lab.model.schemes.added import Learned, Sinusoidal, SinusoidalProduct
 from rope_lab.model.schemes.biases import Alibi, Fire, KerpleLog, T5Bias
 from rope_lab.model.schemes.content import CoPE, FoX, GrapeA, PaTH, SelectiveRoPE
 from rope_lab.model.schemes.content_biases import GrapeAP, RelativeBias, Wall
+from rope_lab.model.schemes.coordinates import (
+    AxialRope,
+    GoldenGateRope,
+    LearnedAxis,
+    MRope,
+    OnAxis,
+    RopeMixed,
+)
 from rope_lab.model.schemes.layers import Layers, RNoPE, TemperatureTuning
 from rope_lab.model.schemes.phases import RandomRotations, RePo, RoPEPlusPlus
 from rope_lab.model.schemes.previous import KVShift, PartialKeyOffset
@@ -27,11 +35,13 @@ from rope_lab.model.schemes.shared_values import SharedKV, SharedKVDeepSeek, Sha
 
 __all__ = [
     "Alibi",
+    "AxialRope",
     "CayleyString",
     "CoPE",
     "Dims",
     "Fire",
     "FoX",
+    "GoldenGateRope",
     "GrapeA",
     "GrapeAP",
     "HeadBases",
@@ -40,6 +50,9 @@ __all__ = [
     "Layers",
     "LeRoPE",
     "Learned",
+    "LearnedAxis",
+    "MRope",
+    "OnAxis",
     "PRope",
     "PaTH",
     "PartialKeyOffset",
@@ -51,6 +64,7 @@ __all__ = [
     "RePo",
     "RelativeBias",
     "RoPEPlusPlus",
+    "RopeMixed",
     "Rotary",
     "SSMax",
     "SelectiveRoPE",
