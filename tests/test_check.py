@@ -42,6 +42,7 @@ def test_our_tasks_hold_what_is_asked_of_any(name, monkeypatch):
 
 
 HEADINGS = ["Your own scheme", "Learned frequencies", "Content", "Your own task"]
+COORDINATES = "Positions of a task's own"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,21 @@ def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.startswith(f"{group}=own\n")
     assert ended.stdout.endswith("all checks passed\n")
+
+
+def test_documented_coordinates_and_a_scheme_for_them_hold_it(write):
+    """In 30 lines and in 10; its positions are token number and column."""
+    write("below.py", block(COORDINATES, "python"))
+    write("column.py", block(COORDINATES, "python", number=1))
+    found = found_of("task", "below.py", "train.seq_len=24")
+    assert {kind for kind, _ in found.values()} == {"ok"}
+    assert found_of("position", "column.py", last="own positions")["own positions"][0] == "ok"
+    small = ["train.seq_len=24", "eval.problems=8", "eval.sequences=2", "device=cpu"]
+    words = ["task=below.py", "position=column.py", *small]
+    problem = trainer.build(trainer.resolve(config.load(*words))).problems[0]
+    letters = [*range(9)]  # of `/` and 8 letters
+    columns = [0, *letters, *letters, 9, 10, 11][: problem.length]
+    assert problem.positions.tolist() == [[n, column] for n, column in enumerate(columns)]
 
 
 INIT = "    def __init__(self, dims):\n        super().__init__(dims)\n"

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from rope_lab.checking import demand
+from rope_lab.checking import Wrong, demand
 from rope_lab.checking.causality import causality, causality_in_training
 from rope_lab.checking.derivatives import derivatives
 from rope_lab.model.attention import unpacked
 from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, overridden
 from rope_lab.model.transformer import Transformer
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, first_line
 from rope_lab.train import config, trainer
 from rope_lab.train.config import Config
 
@@ -161,37 +161,49 @@ def in_parts(
 
 @torch.no_grad()
 def own_positions(model: Transformer) -> str | None:
-    """Positions of a task, [B, T] and [B, T, axes], give a row the same logits alone, in a batch,
-    and in parts with a cache; and so do tokens of another document before it.
-
-    A note if the scheme refuses such positions, or if it sees the token before a document.
+    """A note unless positions of a task, [B, T] and [B, T, axes], give a row the same logits alone,
+    in a batch, in parts with a cache, and after tokens of another document.
     """
-    model.eval()
+    try:
+        rows_and_axes(model.eval())
+    except ConfigError as error:
+        return f"refuses positions of a task: {error}"
+    except (Wrong, RuntimeError, IndexError) as error:
+        remedy = "shapes of `at` begin with B then: see `distances`, or count axes from the last"
+        return f"does not serve positions of a task, {first_line(error)}: {remedy}"
+    return after_padding(model)
+
+
+def rows_and_axes(model: Transformer) -> None:
+    """Raise Wrong unless a row's positions matter to it alone, however it is read."""
+    count_BT, pos_BTA = positions_of_a_task()
+    off = (model(TOKENS, count_BT) - model(TOKENS)).abs().max()
+    demand(off < 1e-6, "positions [B, T] of 0, 1, … are not those without")
+    for pos in (pos_BTA[..., 0], pos_BTA):
+        in_parts(model, 1e-6, TOKENS, [5, 1, TOKENS.shape[1] - 6], pos)
+        full_BTV = model(TOKENS, pos)
+        for row in range(len(TOKENS)):
+            alone = slice(row, row + 1)
+            off = (model(TOKENS[alone], pos[alone]) - full_BTV[alone]).abs().max()
+            demand(off < 1e-6, f"with positions {list(pos.shape)} a row depends on the others")
+
+
+def positions_of_a_task() -> tuple[Tensor, Tensor]:
+    """The count of TOKENS, [B, T], and positions with three axes that differ between rows."""
     B, T = TOKENS.shape
     count_BT = torch.arange(T).expand(B, T)
     slower_BT = count_BT // torch.arange(1, B + 1).unsqueeze(1)
     random = torch.Generator().manual_seed(6)
     more_BTA = torch.randint(T, (B, T, 2), generator=random)
-    pos_BTA = torch.cat([slower_BT.unsqueeze(2), more_BTA], dim=2)
-    remedy = "shapes of `at` begin with B then: write sizes from the end, [..., None]"
-    try:
-        off = (model(TOKENS, count_BT) - model(TOKENS)).abs().max()
-        demand(off < 1e-6, f"positions [B, T] of 0, 1, … are not those without: {remedy}")
-        for pos in (slower_BT, pos_BTA):
-            in_parts(model, 1e-6, TOKENS, [5, 1, T - 6], pos)
-            full_BTV = model(TOKENS, pos)
-            for row in range(B):
-                alone = slice(row, row + 1)
-                off = (model(TOKENS[alone], pos[alone]) - full_BTV[alone]).abs().max()
-                said = f"with positions {list(pos.shape)} a row depends on the others"
-                demand(off < 1e-6, f"{said}: {remedy}")
-        return after_padding(model, pos_BTA)
-    except ConfigError as error:
-        return f"refuses positions of a task: {error}"
+    return count_BT, torch.cat([slower_BT.unsqueeze(2), more_BTA], dim=2)
 
 
-def after_padding(model: Transformer, pos_BTA: Tensor, n: int = 3) -> str | None:
-    """A note unless `n` tokens of another document before them change no logits of TOKENS."""
+@torch.no_grad()
+def after_padding(model: Transformer, n: int = 3) -> str | None:
+    """A note if `n` tokens of another document before them change the logits of TOKENS."""
+    if model.layers[0].attention.linear:
+        return "linear attention has no documents"
+    _, pos_BTA = positions_of_a_task()
     documents_BT = (torch.arange(TOKENS.shape[1] + n) >= n).long().expand(len(TOKENS), -1)
     tokens_BT = torch.cat([TOKENS[:, :n], TOKENS], dim=1)
     padded_BTA = torch.cat([pos_BTA[:, :n], pos_BTA], dim=1)

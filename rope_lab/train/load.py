@@ -49,14 +49,27 @@ def try_positions(
 ) -> None:
     """Raise ConfigError if the model cannot have the positions or documents that a task gives."""
     model.eval()
-    row, device = text.batch.rows(0, 1), model.embedding.weight.device
-    if row.given:
-        model(row.inputs_BT, **row.given)
+    if text.batch.given and not _serves_rows(model, text):
+        raise ConfigError(
+            f"position: {type(model.position).__name__} does not serve positions that differ "
+            "between rows, which this task has: rope-lab check says more"
+        )
+    device = model.embedding.weight.device
     for some in problems:
         pos = data.pad_positions([problem.positions for problem in some])
         if pos is not None:
             prepared(model.position, send(pos, device), torch.float32)
     model.train()
+
+
+def _serves_rows(model: Transformer, text: data.HeldOutText) -> bool:
+    """Whether a row alone has the logits that it has beside another."""
+    both, one = text.batch.rows(0, 2), text.batch.rows(0, 1)
+    try:
+        first_BTV = model(both.inputs_BT, **both.given)[:1]
+    except (RuntimeError, IndexError):  # of shapes
+        return False
+    return torch.allclose(first_BTV, model(one.inputs_BT, **one.given), atol=1e-3)
 
 
 def add_allow(parser: argparse.ArgumentParser) -> None:

@@ -152,7 +152,7 @@ class MRope(Directions):
 
 def usual_sections(layout: str, pairs: int) -> list[int]:
     """The pairs of time, row and column in proportion to the published ones."""
-    each = round(pairs * (24 if layout == "chunked" else 20) / 64)
+    each = pairs * (24 if layout == "chunked" else 20) // 64
     return [pairs - 2 * each, each, each]
 
 
