@@ -13,8 +13,6 @@ from typing import Literal
 
 import numpy as np
 
-from rope_lab.text import ConfigError
-
 from .base import PackedTask, join, spell
 
 DIGITS = "0123456789"
@@ -42,8 +40,6 @@ class Addition(PackedTask):
         operands: Literal["highest", "lowest"] = "highest",
     ):
         super().__init__()
-        if operands not in ("highest", "lowest"):
-            raise ConfigError(f"operands={operands}: must be highest or lowest")
         self.set_lengths(shortest, most=999, digits=digits)
         self.highest_first = operands == "highest"
 

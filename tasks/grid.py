@@ -12,8 +12,6 @@ from typing import Literal
 
 import numpy as np
 
-from rope_lab.text import ConfigError
-
 from .base import BLANK, PackedTask, check_between, join, spell
 
 Ask = Literal["copy", "transpose", "right", "below", "nearest"]
@@ -50,8 +48,6 @@ class Grid(PackedTask):
         lowest: int = 2,
     ):
         super().__init__()
-        if ask not in ("copy", "transpose", "right", "below", "nearest"):
-            raise ConfigError(f"ask={ask}: must be copy, transpose, right, below or nearest")
         self.names_a_cell = ask not in ("copy", "transpose")
         check_between(2, 50, height=height)
         check_between(2, height, lowest=lowest)

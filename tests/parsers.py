@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from tasks.addition import Addition
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.base import PackedTask
+from tasks.events import Events
 from tasks.flip_flop import FlipFlop
 from tasks.grid import Grid
 from tasks.indirect_indexing import IndirectIndexing
@@ -225,6 +226,19 @@ def parse_column_addition(task: Addition, problem: str) -> Parsed:
     return Parsed(frozenset((a, b)), after(problem, match.start(3)), attributes, {len(a)})
 
 
+def parse_events(task: Events, problem: str) -> Parsed:
+    match = re.fullmatch(r"\?((?:\d[a-z])+)=([a-z]+)#", problem)
+    assert match, problem
+    series, clock = [], 0
+    for digit, letter in re.findall(r"(\d)([a-z])", match[1]):
+        clock += int(digit)
+        series.append((clock, letter))
+    recent = [letter for time, letter in series if clock - time <= task.within]
+    assert match[2] == "".join(recent)
+    attributes = {"events": len(series), "recent": len(recent)}
+    return Parsed(match[1], after(problem, match.start(2)), attributes, {len(series)})
+
+
 PARSERS = {
     ArithmeticAddition: parse_addition,
     SubstringByIndex: parse_index,
@@ -236,6 +250,7 @@ PARSERS = {
     Needle: parse_needle,
     Grid: parse_grid,
     Addition: parse_column_addition,
+    Events: parse_events,
 }
 
 

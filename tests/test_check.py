@@ -3,7 +3,7 @@ code.
 """
 
 import pytest
-from conftest import KINDS, ROOT, SCHEMES, TASKS, slow_except
+from conftest import KINDS, ROOT, SCHEMES, TASKS, TEXTS, slow_except
 from sources import EMBED, START, TASK, block
 from trained import command, load
 
@@ -15,7 +15,7 @@ from rope_lab.train import config, trainer
 def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str, tuple[str, str]]:
     """For each check of a scheme or a task, up to `last`: ok, note or WRONG, and its message."""
     compose, words = config.load if value.endswith(".py") else load, [f"{group}={value}"]
-    words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] if value == "text" else []
+    words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] if value in TEXTS else []
     words += ["train.seq_len=64", "train.batch_size=8"] if group == "position" else []
     words += ["device=cpu", "train.precision=float32", *settings]
     found = {}

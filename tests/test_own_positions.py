@@ -21,12 +21,14 @@ from rope_lab.train.generate import generate
 from rope_lab.train.trainer import build, resolve, update
 from tasks.addition import Addition
 from tasks.base import PackedTask
+from tasks.events import Events
 from tasks.grid import Grid
 from tasks.task import Problem, Text
 
 ASKS = ("copy", "transpose", "right", "below", "nearest")
 CASES = [*((Grid(ask), 8) for ask in ASKS), (Grid("nearest", 4, None, 4, 4), 6)]
 CASES += [(Addition(), 30), (Addition(4, None, "lowest"), 7)]
+CASES += [(Events(), 40), (Events(6, None, 0, "xyz"), 9)]
 # Convolutions, and keys of the token before, do not end at a document's border.
 NOT_WITHIN = ["kv_shift", "partial_key_offset", "partial_key_offset_none", "path"]
 NOT_WITHIN += ["partial_key_offset_roper", "selective_rope", "selective_roper"]
@@ -66,8 +68,20 @@ def digit_coordinates(task: Addition, problem: str) -> list[list[int]]:
     return found
 
 
+def times(task: Events, problem: str) -> list[list[int]]:
+    """The time of each character: digits move the clock."""
+    clock, found = 0, []
+    for character in problem:
+        clock += int(character) if character.isdigit() else 0
+        found.append([clock])
+    return found
+
+
+WRITTEN_OUT = {Grid: grid_coordinates, Addition: digit_coordinates, Events: times}
+
+
 def coordinates_of(task: PackedTask, problem: str) -> list[list[int]]:
-    found = (grid_coordinates if isinstance(task, Grid) else digit_coordinates)(task, problem)
+    found = WRITTEN_OUT[type(task)](task, problem)
     return [[number, *axes] for number, axes in enumerate(found)]
 
 
@@ -83,7 +97,7 @@ def test_problems_and_their_coordinates_are_right(task, n):
 
 
 @pytest.mark.parametrize(("task", "n"), CASES)
-def test_a_row_is_one_problem_with_the_positions_of_its_prompt(task, n):
+def test_a_row_is_one_problem_with_its_prompts_positions(task, n):
     sides = []
     for held_out in (False, True):
         text = task.text(rng(), 300, task.max_length + 1, held_out)
@@ -220,6 +234,19 @@ def test_gradients_stay_finite_within_documents(name):
     model, documents = make_model(name), torch.arange(16).expand(3, -1) // 5
     model(TOKENS, documents_BT=documents).square().sum().backward()
     assert all(weight.grad.isfinite().all() for weight in model.parameters())
+
+
+@torch.no_grad()
+def test_documents_are_kept_in_a_cache():
+    model, documents = make_model("ssmax").eval(), torch.arange(16).expand(3, -1) // 5
+    full, cache = model(TOKENS, documents_BT=documents), model.new_cache(3, 16)
+    parts = [model(TOKENS[:, :7], None, cache, documents[:, :7])]
+    cache, rows = [layer.rows(torch.tensor([True, False, True])) for layer in cache], [0, 2]
+    for place in range(7, 16):
+        now = slice(place, place + 1)
+        parts.append(model(TOKENS[rows, now], None, cache, documents[rows, now]))
+    made = torch.cat([parts[0][rows], *parts[1:]], dim=1)
+    torch.testing.assert_close(made, full[rows], rtol=0, atol=1e-9)
 
 
 def test_documents_are_read_as_if_alone():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import GENERATED, TASKS, fuzz
+from conftest import GENERATED, TASKS, TEXTS, fuzz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parsers import parse, parse_prefix, problems_of
@@ -543,7 +543,7 @@ def test_a_model_of_few_problems_completes_a_prompt():
     assert sample.complete(cfg, trainer.task, trainer.model, trainer.problems[0].prompt, likeliest)
 
 
-@pytest.mark.parametrize("name", sorted({*TASKS} - {"text"}))
+@pytest.mark.parametrize("name", sorted({*TASKS} - TEXTS))
 def test_a_task_shows_itself(name, capsys):
     sample.main([f"task={name}"])
     shown = capsys.readouterr().out

@@ -203,8 +203,8 @@ def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
         end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
         place_T = torch.arange(1, tokens_BT.shape[1], device=device)
         pos = data.pad_positions([problems[i].positions for i in batch])
-        pos = None if pos is None else send(pos[:, :-1], device)
-        logits_BTV = model(tokens_BT[:, :-1], pos)
+        given = {} if pos is None else {"pos": send(pos[:, :-1], device)}
+        logits_BTV = model(tokens_BT[:, :-1], **given)
         if not bool((logits_BTV.isfinite().all(-1) | (place_T >= end_B1)).all()):
             raise Diverged(
                 f"logits of problems of up to {tokens_BT.shape[1]} tokens are not finite"

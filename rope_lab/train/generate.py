@@ -97,11 +97,11 @@ def _generate(
     row_B = torch.arange(len(prompts), device=device)  # the rows in the cache
     pos = None if pos is None else send(pos, device)
 
-    def at(begin: int, end: int) -> Tensor | None:
-        return None if pos is None else pos[row_B, begin:end]
+    def given(begin: int, end: int) -> dict[str, Tensor]:
+        return {} if pos is None else {"pos": pos[row_B, begin:end]}
 
     prefill = min(lengths)  # tokens that all prompts have are read at once
-    logits_BV = model(tokens_BT[:, :prefill], at(0, prefill), cache)[:, -1]
+    logits_BV = model(tokens_BT[:, :prefill], cache=cache, **given(0, prefill))[:, -1]
     for place in range(prefill, slots + 1):
         own_B = place >= prompt_B[row_B]
         next_B = torch.where(own_B, choose(logits_BV), tokens_BT[row_B, place])
@@ -118,7 +118,7 @@ def _generate(
         if left <= len(row_B) // 2:  # finished rows would take time until the longest ends
             cache = [layer.rows(unfinished_B) for layer in cache]
             row_B, next_B = row_B[unfinished_B], next_B[unfinished_B]
-        logits_BV = model(next_B[:, None], at(place, place + 1), cache)[:, 0]
+        logits_BV = model(next_B[:, None], cache=cache, **given(place, place + 1))[:, 0]
     rows = zip(tokens_BT.cpu().numpy(), prompt_B.tolist(), end_B.tolist(), strict=True)
     return [row[prompt:end] for row, prompt, end in rows]
 
