@@ -142,7 +142,12 @@ class GrapeA(Alibi):
         gate_BTH = omega_H * F.softplus(
             (q_BTHK.to(wide(q_BTHK.dtype)) * v_HK).sum(-1) / q_BTHK.shape[-1] ** 0.5
         )
-        bias_BHTS = gate_BTH.mT.unsqueeze(-1) * bias
+        if bias.dim() == 3:
+            bias_BHTS = gate_BTH.mT.unsqueeze(-1) * bias
+        else:  # −∞ at keys of other documents, where a product would have no gradient
+            apart = bias.isneginf()
+            bias_BHTS = gate_BTH.mT.unsqueeze(-1) * bias.masked_fill(apart, 0)
+            bias_BHTS = bias_BHTS.masked_fill(apart, -torch.inf)
         return softmax_attention(heads, bias_BHTS, cache, self.window, sink)
 
 
