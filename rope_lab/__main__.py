@@ -11,7 +11,10 @@ from rope_lab.text import nearest
 # By the heading of the help: each command, its summary, and its module below rope_lab, whose `main`
 # takes the words after the command's name.
 COMMANDS = {
-    "Ask": {"compare": ("Compare two schemes up to a verdict", "comparing.command")},
+    "Ask": {
+        "compare": ("Compare two schemes up to a verdict", "comparing.command"),
+        "extend": ("Read longer texts with trained runs", "extending.command"),
+    },
     "Train": {
         "train": ("Train one run", "launch.__main__"),
         "sweep": ("Train every combination of settings", "launch.__main__"),

@@ -67,7 +67,8 @@ def search(order: Order, asks: Asks) -> Found:
         missing = [jobs[cell] for cell in progress.missing]
         asks(_bill(order, searched, missing, list(runs.values())))
     while progress.missing:
-        launch(order, [jobs[cell] for cell in progress.missing], "search", shows_scores=True)
+        waiting = [jobs[cell] for cell in progress.missing]
+        launch(order.launcher, waiting, "search", shows_scores=True)
         runs, progress = _progress(order, searched, common, jobs)
     found = _found(order, schemes, progress, runs)
     _check_room(order, found)
