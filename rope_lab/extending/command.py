@@ -80,7 +80,10 @@ def _made(jobs: Jobs, launcher: dict, folder: Path, ask: Asks) -> dict[Key, list
     now = ended(every, folder)
     if len(now) < len(every):
         raise Stopped(f"{len(now)} of {len(every)} runs have ended; the same command resumes")
-    return {key: [now[job] for job in those] for key, those in jobs.items()}
+    made = {}
+    for key, those in jobs.items():
+        made[key] = [now[job] for job in those]
+    return made
 
 
 def _seconds(jobs: Sequence[Job], launcher: dict) -> tuple[float | None, str]:

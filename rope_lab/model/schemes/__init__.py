@@ -7,8 +7,8 @@ position at all. A file of your own imports `from rope_lab.model.schemes import 
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.schemes.added import Learned, Sinusoidal, SinusoidalProduct
 from rope_lab.model.schemes.biases import Alibi, Fire, KerpleLog, T5Bias
-from rope_lab.model.schemes.content import CoPE, FoX, GrapeA, PaTH, SelectiveRoPE
-from rope_lab.model.schemes.content_biases import GrapeAP, RelativeBias, Wall
+from rope_lab.model.schemes.content import CoPE, FoX, PaTH, SelectiveRoPE
+from rope_lab.model.schemes.content_biases import GrapeA, GrapeAP, RelativeBias, Wall
 from rope_lab.model.schemes.coordinates import (
     AxialRope,
     GoldenGateRope,

@@ -66,7 +66,8 @@ def _any(trained: Ways) -> list[Run]:
 
 def _unlike(runs: list[Run], control: list[Run], at_one_length: bool = False) -> list[str]:
     """How runs differ from their control, besides the way itself."""
-    seeds, of_control = (sorted(run.seed for run in each) for each in (runs, control))
+    seeds = sorted(run.seed for run in runs)
+    of_control = sorted(run.seed for run in control)
     if seeds != of_control:
         return [f"its parents have seeds {seeds}, those of the control {of_control}"]
     ours, theirs = runs[0].all_settings, control[0].all_settings
