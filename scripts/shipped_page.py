@@ -47,9 +47,10 @@ def pages_part(runs: Sequence[Run]) -> str:
         own = [run for run in runs if (run.task, run.scale) == (block.task, block.scale)]
         final = [run for run in own if run.seed != block.search]
         of_scheme: dict[str, list[Run]] = {}
-        for run in final:
-            if run.position in block.seeds:
-                of_scheme.setdefault(run.position, []).append(run)
+        for name in block.seeds:
+            runs_of_it = [run for run in final if run.position == name]
+            if runs_of_it:
+                of_scheme[name] = runs_of_it
         if BASELINE in of_scheme:
             for name in of_scheme:
                 sizes.setdefault(name, cached_numbers(name))
