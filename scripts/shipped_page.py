@@ -46,11 +46,8 @@ def pages_part(runs: Sequence[Run]) -> str:
     for block in table.find("shipped")[0].blocks:
         own = [run for run in runs if (run.task, run.scale) == (block.task, block.scale)]
         final = [run for run in own if run.seed != block.search]
-        of_scheme: dict[str, list[Run]] = {}
-        for name in block.seeds:
-            runs_of_it = [run for run in final if run.position == name]
-            if runs_of_it:
-                of_scheme[name] = runs_of_it
+        of_scheme = {name: [run for run in final if run.position == name] for name in block.seeds}
+        of_scheme = {name: each for name, each in of_scheme.items() if each}
         if BASELINE in of_scheme:
             for name in of_scheme:
                 sizes.setdefault(name, cached_numbers(name))
