@@ -17,8 +17,8 @@ from rope_lab.train import config, instantiate, trainer
 ROOT = Path(__file__).resolve().parent.parent
 # Modules of rope_lab.model.schemes, in the order of the README.
 KINDS = (
-    *("added", "rotary", "rotary_variants", "phases", "shared_values", "layers", "previous"),
-    *("random_positions", "biases", "content", "content_biases", "coordinates"),
+    *("added", "rotary", "rotary_variants", "phases", "longer", "shared_values", "layers"),
+    *("previous", "random_positions", "biases", "content", "content_biases", "coordinates"),
 )
 SIZE = ("model.d_model=128", "model.n_heads=4", "model.n_layers=3", "device=cpu")
 

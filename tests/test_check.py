@@ -41,6 +41,13 @@ def test_our_tasks_hold_what_is_asked_of_any(name, monkeypatch):
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
+def test_every_scheme_of_a_pattern_is_checked(write):
+    """A mistake in the last layer of four is found."""
+    write("own_late.py", START + HEADS + "qkv + qkv.roll(-1, 1)")
+    found = found_of("position", "layers", "position.pattern=rope *3 | own_late.py")
+    assert found["causality"][0] == "WRONG"
+
+
 HEADINGS = ["Your own scheme", "Learned frequencies", "Content", "Your own task"]
 COORDINATES = "Positions of a task's own"
 

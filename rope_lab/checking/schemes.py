@@ -6,6 +6,7 @@ Shape letters: B batch, T time, S time (keys), D model width, H heads, K head wi
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from rope_lab.model.attention import unpacked
 from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, overridden
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, first_line
-from rope_lab.train import config, trainer
+from rope_lab.train import config, instantiate, pattern, trainer
 from rope_lab.train.config import Config
 
 VOCABULARY, LENGTH = 11, 16
@@ -38,7 +39,7 @@ TOKENS = tokens_of(LENGTH)
 def scheme_checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
     """The checks of a scheme by name, in their order; cfg: resolved."""
     T, rows = cfg.train.seq_len, max(cfg.train.batch_size, ROWS)
-    dims = Dims(cfg.model.d_model, cfg.model.n_heads, T, n_layers=2)
+    dims = Dims(cfg.model.d_model, cfg.model.n_heads, T, n_layers=layers_of(cfg))
     return {
         "shapes": lambda: shapes(config.build_position(cfg, dims), dims),
         "hooks": lambda: hooks(config.build_position(cfg, dims)),
@@ -54,11 +55,11 @@ def scheme_checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
 
 
 def model_of(cfg: Config) -> Transformer:
-    """A model of `cfg` with two layers, in float64, all parameters off their initial values: a zero
+    """A model of `cfg` with few layers, in float64, all parameters off their initial values: a zero
     hides an effect.
     """
     longest = max(cfg.train.seq_len, LENGTH)
-    model_settings = replace(cfg.model, n_layers=2, dropout=0.0)
+    model_settings = replace(cfg.model, n_layers=layers_of(cfg), dropout=0.0)
     train_settings = replace(cfg.train, seq_len=longest)
     small = replace(cfg, model=model_settings, train=train_settings)
     model = trainer.build_model(small, VOCABULARY).double()
@@ -70,15 +71,32 @@ def model_of(cfg: Config) -> Transformer:
     return model
 
 
+def layers_of(cfg: Config) -> int:
+    """Two layers, or as many as a pattern needs for all its schemes."""
+    longest = 2
+    for written in instantiate.patterns(cfg.position):
+        count = sum(part.count for part in pattern.read("position.pattern", written))
+        longest = max(longest, count)
+    return longest
+
+
 def shapes(scheme: PositionScheme, dims: Dims) -> None:
     """Each hook returns the shape that the model reads."""
-    T, H, K = 5, dims.n_heads, dims.d_head
+    T = 5
     x_BTD = torch.randn(2, T, dims.d_model)
     prepared = scheme.prepare(torch.arange(T), x_BTD.dtype)
     at, bias = scheme.with_keys(prepared, torch.arange(1, T + 1)), scheme.bias(prepared, prepared)
     has_shape("embed", scheme.embed(x_BTD, at), x_BTD.shape)
-    layer = scheme.in_layer(0)
-    number, at, bias = scheme.for_layer(0, at, bias)
+    for number in range(dims.n_layers):
+        own = scheme.for_layer(number, at, bias)
+        shapes_in_layer(scheme.in_layer(number), dims, x_BTD, *own)
+
+
+def shapes_in_layer(
+    layer: PositionScheme, dims: Dims, x_BTD: Tensor, number: int, at: Any, bias: Tensor | None
+) -> None:
+    """The same for the hooks of one layer."""
+    T, H, K = x_BTD.shape[1], dims.n_heads, dims.d_head
     at, scores = layer.read(x_BTD, at, number, None)
     broadcasts("bias", bias, (H, T, T))
     broadcasts("read", scores, (2, H, T, T))

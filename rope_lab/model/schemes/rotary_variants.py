@@ -197,15 +197,22 @@ class PoPE(Rotary):
     v, o: how many times values and output are rotated, as in Rotary; 1 and −1 as in RoPER
     delta_init: δ is initialised uniformly in [−delta_init, 0]; its authors take 2π for indirect
         indexing, 0 for text
+    window: a query sees so many last tokens, its own included; None: all
 
     Raises ConfigError if a head's width is odd, `base` is not finite and above 1, or `delta_init`
     not 0 to 2π.
     """
 
     def __init__(
-        self, dims: Dims, v: int = 0, o: int = 0, base: float = 10_000.0, delta_init: float = 0.0
+        self,
+        dims: Dims,
+        v: int = 0,
+        o: int = 0,
+        base: float = 10_000.0,
+        delta_init: float = 0.0,
+        window: int | None = None,
     ):
-        super().__init__(dims, v=v, o=o, base=base)
+        super().__init__(dims, v=v, o=o, base=base, window=window)
         if not 0 <= delta_init <= 6.2832:
             raise ConfigError(f"position.delta_init={delta_init}: must be from 0 to 2π, 6.2832")
         self.delta = nn.Parameter(torch.empty(dims.n_heads, dims.d_head).uniform_(-delta_init, 0))
