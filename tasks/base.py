@@ -34,7 +34,7 @@ class PackedTask(Task):
     width:            the greatest length for which drawn problems have columns
     possible_lengths: least and greatest that `of_length` takes
     letters:          of the strings that `draw_strings` draws
-    packs:            False: a row of text is one problem and padding, which counts nowhere
+    packs:            False: a row of text is one problem, then padding, which is no answer
     """
 
     version = 2

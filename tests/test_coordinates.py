@@ -38,7 +38,7 @@ def golden_gate(scheme, h: int, count: float, row: float, column: float) -> list
 
 
 def mixed(scheme, h: int, count: float, row: float, column: float) -> list[float]:
-    along_column, along_row = scheme.frequencies[1][:, h].detach()
+    along_column, along_row = scheme.vectors[1][:, h].detach()
     return (column * along_column + row * along_row).tolist()
 
 
@@ -133,7 +133,7 @@ def test_mixed_frequencies_begin_as_published():
     """
     scheme = make_scheme("rope_mixed", DIMS)
     directions = set()
-    for f_AHC in scheme.frequencies:
+    for f_AHC in scheme.vectors:
         first, second = f_AHC.detach().double().unflatten(-1, (2, K // 4)).unbind(2)
         expected = torch.tensor([10.0 ** (-4 * j / K) for j in range(K // 4)]).expand(H, -1)
         torch.testing.assert_close(first.norm(dim=0).float(), expected)

@@ -174,11 +174,11 @@ class RopeMixed(Rotary):
         check_quarters(dims)
         magnitude_C = frequencies(dims.d_head // 2, base, "base").float().repeat(2)
         later_C = (torch.arange(dims.d_head // 2) >= dims.d_head // 4) * math.pi / 2
-        self.frequencies = nn.ParameterList()
+        self.vectors = nn.ParameterList()
         for _ in range(dims.n_layers):
             angle_HC = 2 * math.pi * torch.rand(dims.n_heads, 1) + later_C
             f_AHC = magnitude_C * torch.stack([angle_HC.cos(), angle_HC.sin()])
-            self.frequencies.append(nn.Parameter(f_AHC))
+            self.vectors.append(nn.Parameter(f_AHC))
         self.theta, self.v, self.o = {}, v, o
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Tensor:
@@ -191,7 +191,7 @@ class RopeMixed(Rotary):
         """The phases of queries, keys and values, [B, T, 3, H, C, 2], and of the output, [B, T, H,
         C, 2].
         """
-        angle_THC = torch.einsum("...a,ahc->...hc", at, self.frequencies[layer].to(at))
+        angle_THC = torch.einsum("...a,ahc->...hc", at, self.vectors[layer].to(at))
         angle_T3HC = torch.stack([angle_THC, angle_THC, self.v * angle_THC], dim=-3)
         output = unit(self.o * angle_THC).to(x_BTD.device, wide(x_BTD.dtype)) if self.o else None
         return (unit(angle_T3HC).to(x_BTD.device, wide(x_BTD.dtype)), output), None
