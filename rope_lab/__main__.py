@@ -13,6 +13,7 @@ from rope_lab.text import nearest
 COMMANDS = {
     "Ask": {
         "compare": ("Compare two schemes up to a verdict", "comparing.command"),
+        "ladder": ("Compare schemes at several sizes", "laddering.command"),
         "extend": ("Read longer texts with trained runs", "extending.command"),
     },
     "Train": {
