@@ -6,10 +6,9 @@ from pathlib import Path
 import altair as alt
 
 from rope_lab.files import write_whole
+from rope_lab.results.comparisons.answers import answered
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import answered
-from rope_lab.results.plans import find
-from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.setups import setups_of_folders
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
 from rope_lab.results.views import charts, render, series
@@ -25,8 +24,7 @@ def picture() -> alt.HConcatChart:
     """Loss of RoPE and RoPER on Prefix at paper scale: the planned comparison."""
     published = Published()
     runs, _ = read(FOLDER)
-    planned, _ = find.with_runs(studies.of_rows(FOLDER), runs)
-    setups = find.setups_with_studies(runs, published, planned)
+    setups, _ = setups_of_folders({FOLDER: runs}, published)
     here = next(setup for setup in setups if setup.study == STUDY)
     schemes = list(published.pair)[::-1]
     panel = series.over_training(here, here.measure, schemes)

@@ -11,8 +11,8 @@ import sys
 import numpy as np
 
 from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.answers import answered
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import answered
 from rope_lab.results.comparisons.stats import ALPHA, sign_flip_p
 from rope_lab.results.plans.freeze import size
 from rope_lab.results.records.catalogue import Published

@@ -14,8 +14,8 @@ from builders import PUBLISHED, ROPE, ROPER, make_row
 from conftest import ROOT, fuzz
 from scipy import stats as scipy_stats
 
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import find
-from rope_lab.results.comparisons.results import Result
 from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import word
 from rope_lab.results.plans.families import PlannedFamily

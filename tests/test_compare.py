@@ -13,7 +13,7 @@ from killed import killed_after
 from trained import command
 
 from rope_lab.comparing import command as compare
-from rope_lab.comparing import launching
+from rope_lab.comparing import launching, searching
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.results.records.folders import read
 from rope_lab.train import plugin, provenance
@@ -149,6 +149,7 @@ def test_another_measure_needs_another_folder(again):
     assert "--out" in said.stderr
 
 
+@pytest.mark.slow
 def test_an_edited_plan_of_the_same_code_gets_other_seeds(again):
     """Its first seeds were seen."""
     for part in ("runs", "kept"):
@@ -303,6 +304,27 @@ def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
     assert said.returncode == 12
     assert "budget" in said.stderr
     assert not (tmp_path / "it" / "runs").exists()
+
+
+@pytest.mark.slow
+def test_schemes_with_equal_values_have_no_verdict(tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE.replace("0.5", "1.0"))
+    said = run(tmp_path)
+    assert said.returncode == 13
+    assert "equal values" in said.stderr
+    assert not (tmp_path / "it" / "plan.yaml").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("solved", "reason"), [(0.995, "neither scheme learned"), (0.0, "solve the task")]
+)
+def test_a_task_that_tells_nothing_is_named(tmp_path, imports, monkeypatch, solved, reason):
+    monkeypatch.setattr(searching, "SOLVED", solved)
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, "--task", "substring_by_index")
+    assert said.returncode == 13
+    assert reason in said.stderr
 
 
 def test_a_scheme_that_sees_later_tokens_is_refused(tmp_path, imports):

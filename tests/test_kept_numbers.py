@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, script, slow_except
 
-from rope_lab import plan, power, probe, scores
+from rope_lab import board, plan, power, probe, scores
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.comparisons import scores as columns
+from rope_lab.results.comparisons.answers import answered, samples
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import answered, samples
 from rope_lab.results.comparisons.words import plan_word, word
-from rope_lab.results.plans import evidence, families, find
+from rope_lab.results.plans import evidence, families
 from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.setups import setups_of_folders
 from rope_lab.results.records import kept
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
@@ -114,6 +115,15 @@ def test_the_page_of_scores_is_rebuilt_byte_for_byte(copied):
 
 
 @pytest.mark.slow
+def test_the_board_is_rebuilt_byte_for_byte(copied, monkeypatch):
+    monkeypatch.setattr(board, "RESULTS", copied)
+    monkeypatch.setattr(board, "BOARD", copied / "board")
+    (copied / "board.md").unlink()
+    board.write()
+    assert changed(copied) == []
+
+
+@pytest.mark.slow
 def test_the_page_of_published_checks_is_rebuilt_byte_for_byte(copied, monkeypatch):
     monkeypatch.setattr(checks, "RESULTS", copied)
     (copied / "checks.md").unlink()
@@ -166,8 +176,7 @@ def of_plan() -> dict:
 def grouped(folder: str) -> list:
     published = Published().but(compares=not studies.of_rows(ROOT / folder))
     runs, _ = read(ROOT / folder)
-    planned, _ = find.with_runs(studies.of_rows(ROOT / folder), runs)
-    return find.setups_with_studies(runs, published, planned)
+    return setups_of_folders({ROOT / folder: runs}, published)[0]
 
 
 def of_folder(folder: str) -> dict:

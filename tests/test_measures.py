@@ -8,8 +8,8 @@ import pytest
 from builders import PUBLISHED, make_row, make_rows
 
 from rope_lab.results.comparisons import stats
+from rope_lab.results.comparisons.answers import TESTS, Family, answer, answered
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import TESTS, Family, answer, answered
 from rope_lab.results.records.measures import Measure, declared
 from rope_lab.results.records.setups import setups_of
 

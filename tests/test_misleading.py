@@ -202,6 +202,15 @@ def test_results_and_report_count_ones_own_of_two_runs(tmp_path, capsys):
             assert "your own" in page
 
 
+def test_results_and_report_judge_an_unusual_recipe_alike(tmp_path, capsys):
+    """Kept runs of another recipe of the task leave the verdict as it is."""
+    keep(make_pairs(tmp_path / "theirs", LOW, HIGH), tmp_path / "kept")
+    ours = make_pairs(tmp_path / "runs", LOW, HIGH, recipe="0123456789")
+    text = said(capsys, "results", ours, tmp_path / "kept", "--print")
+    gain = row(text, INDEX)["measured gain [95% interval]"]
+    assert gain in reported(tmp_path, ours, tmp_path / "kept")
+
+
 # 12: what a score is of
 
 

@@ -16,7 +16,6 @@ from rope_lab.results.records import frame
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
-from rope_lab.results.views import against
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, loop
 from rope_lab.train.config import identity
@@ -177,32 +176,6 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
         ]
         found = sorted({*frame.load(folder).scheme})
         assert found == [*names, "rope", f"rope from roper-{scheme_id}", "roper"]
-    groups = setups_of([*read(kept)[0], *parents, *read(roper)[0]], PUBLISHED)
-    table = against.parents(groups).table
-    assert {row["scheme"] for row in table.rows} == {PUBLISHED.title(name) for name in found}
-    assert all(row["here − there"].endswith("(one seed)") for row in table.rows)
-    (child,) = (
-        path
-        for path in (tmp_path / "runs").glob("*-none-*")
-        if scheme_id in str(content_of(path)["config"])
-    )
-    run(
-        [
-            *TINY,
-            "position=learned",
-            f"init_from={child}",
-            "train.steps=0",
-            f"out={tmp_path / 'third'}",
-        ]
-    )
-    # Its parent has a parent.
-    third = setups_of([*read(kept)[0], *read(tmp_path / "third")[0]], PUBLISHED)
-    pairs = [row for row in against.parents(third).table.rows if row["here − there"] != "–"]
-    assert [row["scheme"] for row in pairs] == ["learned"]
-    same = [
-        row["here − there"].split()[0] for row in table.rows if row["scheme"] in ("RoPE", "RoPER")
-    ]
-    assert same == ["+0.0", "+0.0"]
 
 
 @pytest.mark.parametrize("where", ["begin", "by_length"])

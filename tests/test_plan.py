@@ -15,7 +15,7 @@ from scipy import stats as scipy_stats
 
 from rope_lab import plan
 from rope_lab.results import __main__ as results
-from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import evidence, families, find

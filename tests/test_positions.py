@@ -374,6 +374,8 @@ ABSOLUTE += [
     "temperature_tuning",
     "randomized_rope",
     "random_floats",
+    "abacus",
+    "position_coupling",
 ]
 
 
@@ -383,7 +385,7 @@ def test_only_relative_schemes_ignore_a_shift(name):
     threshold.
     """
     far = {"xpos": 10_000, "learned": 40, "randomized_rope": 40, "random_floats": 40, "fire": 1000}
-    far["random_rotations"] = 1000
+    far |= {"random_rotations": 1000, "abacus": 40, "position_coupling": 40}
     model, pos = make_model(name), torch.arange(16)
     tokens = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
@@ -427,6 +429,14 @@ def test_only_relative_schemes_ignore_a_shift(name):
             "position.longest=10",
             "position.longest=10: must be from train.seq_len=64 to 10,000,000",
         ),
+        ("repo", "position.first=2", "position.first=2: must be a layer, from 0 to 1"),
+        (
+            "random_rotations",
+            "position.positions=9",
+            "position.positions=9: must be at least train.seq_len",
+        ),
+        ("grape_ap", "position.width=3", "position.width=3: must be an even number"),
+        ("kv_shared_gemma", "position.p=0.3", "position.p=0.3: 1.2 of the 4 pairs"),
     ],
 )
 def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, message):
@@ -437,7 +447,8 @@ def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, me
             make_scheme(name, Dims(14, 2, 64))
 
 
-SCALINGS = {"linear": "linear", "ntk": "dynamic", "yarn": "yarn"}  # the names in transformers
+# The names in transformers.
+SCALINGS = {"linear": "linear", "ntk": "dynamic", "ntk_by_parts": "llama3", "yarn": "yarn"}
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -445,7 +456,9 @@ SCALINGS = {"linear": "linear", "ntk": "dynamic", "yarn": "yarn"}  # the names i
     ("width", "base", "factor", "original"), [(64, 1e4, 4.0, 512), (128, 5e5, 8.0, 4096)]
 )
 def test_scaled_frequencies_are_those_of_transformers(scaling, width, base, factor, original):
-    """Our NTK equals their dynamic NTK with factor 1 at length factor · original."""
+    """Our NTK equals their dynamic NTK with factor 1 at length factor · original, our NTK by parts
+    Llama 3's with YaRN's limits.
+    """
     their = pytest.importorskip(
         "transformers.modeling_rope_utils", reason="pip install -e '.[dev]'"
     )
@@ -456,6 +469,8 @@ def test_scaled_frequencies_are_those_of_transformers(scaling, width, base, fact
         "original_max_position_embeddings": original,
     }
     parameters |= {"factor": 1.0 if scaling == "ntk" else factor}
+    if scaling == "ntk_by_parts":
+        parameters |= {"low_freq_factor": 1.0, "high_freq_factor": 32.0}
     config_ = llama(head_dim=width, max_position_embeddings=original, rope_parameters=parameters)
     made = their.ROPE_INIT_FUNCTIONS[SCALINGS[scaling]]
     theirs, temperature = made(config_, torch.device("cpu"), seq_len=int(factor * original))

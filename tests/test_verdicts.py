@@ -8,7 +8,7 @@ import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_rows, make_run, row, shown, table_rows
 
 from rope_lab.results.comparisons import stats
-from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.words import word as word_of
 from rope_lab.results.plans import families
 from rope_lab.results.plans.study import PlannedTest, Study

@@ -13,6 +13,7 @@ from rope_lab.results.plans.study import run_name
 from rope_lab.text import ConfigError
 from rope_lab.train import plugin
 from rope_lab.train.instantiate import FILE
+from rope_lab.train.overrides import key_of
 
 CODE = "code"  # within the folder of a comparison: copies of the user's own files
 CHOSEN = (
@@ -58,7 +59,7 @@ class Order:
 
     def __post_init__(self):
         for word in self.overrides:
-            key = word.lstrip("+~").partition("=")[0]
+            key = key_of(word)
             if key in CHOSEN or key.startswith("position."):
                 own = "write a scheme of your own with it" if "position" in key else "leave it out"
                 raise ConfigError(f"{word}: compare decides it; {own}")
@@ -76,10 +77,7 @@ class Order:
     @functools.cached_property
     def launcher(self) -> dict[str, Any]:
         """The settings of the launcher. Raises ConfigError."""
-        words = list(self.hydra)
-        if not any(word.startswith("hydra/launcher=") for word in words):
-            words.insert(0, "hydra/launcher=joblib")
-        return sweep.launcher_settings(words)
+        return sweep.launcher_settings(sweep.side_by_side(self.hydra))
 
     @property
     def at_once(self) -> int:

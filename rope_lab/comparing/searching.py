@@ -1,6 +1,5 @@
 """The first stage of a comparison: the learning rates of both schemes are searched alike."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,13 +16,12 @@ from rope_lab.comparing.launching import (
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.launch.jobs import Job
-from rope_lab.results.comparisons.results import Comparison, Result, answered
+from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_seconds
-from rope_lab.results.plans.search import Cell, Search, SearchState
+from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.text import ConfigError, say
@@ -61,27 +59,37 @@ def search(order: Order, asks: Asks) -> Found:
     rates, seeds = order.search
     searched = Search(schemes, usual.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
     jobs: dict[Cell, Job] = {}
-    has_asked = False
-    while True:
-        runs = _ended(order, jobs)
-        progress = searched.progress(_gains(order, runs))
-        if not progress.missing:
-            break
-        new = [cell for cell in progress.missing if cell not in jobs]
-        if new:  # they may have ended before
-            words = [_words(order, common, cell) for cell in new]
-            jobs |= dict(zip(new, jobs_of(words, order.folder), strict=True))
-            continue
-        if not has_asked:
-            has_asked = True
-            for scheme in schemes if not runs else ():
+    runs, progress = _progress(order, searched, common, jobs)
+    if progress.missing:
+        if not runs:
+            for scheme in schemes:
                 _check_scheme(order, scheme, common)
-            missing = [jobs[cell] for cell in progress.missing]
-            asks(_bill(order, searched, missing, list(runs.values())))
-        launch(order, [jobs[cell] for cell in progress.missing], "search", shows_scores=True)
+        missing = [jobs[cell] for cell in progress.missing]
+        asks(_bill(order, searched, missing, list(runs.values())))
+    while progress.missing:
+        waiting = [jobs[cell] for cell in progress.missing]
+        launch(order.launcher, waiting, "search", shows_scores=True)
+        runs, progress = _progress(order, searched, common, jobs)
     found = _found(order, schemes, progress, runs)
     _check_room(order, found)
     return found
+
+
+def _progress(
+    order: Order, searched: Search, common: list[str], jobs: dict[Cell, Job]
+) -> tuple[dict[Cell, Run], SearchState]:
+    """The runs that have ended, and how far the search is; `jobs` gets a job for each run so far,
+    ended or missing.
+    """
+    while True:
+        ended_jobs = ended(list(jobs.values()), order.folder)
+        runs = {cell: ended_jobs[job] for cell, job in jobs.items() if job in ended_jobs}
+        progress = searched.progress(_gains(order, runs))
+        new = [cell for cell in progress.missing if cell not in jobs]
+        if not new:
+            return runs, progress
+        words = [_words(order, common, cell) for cell in new]
+        jobs |= dict(zip(new, jobs_of(words, order.folder), strict=True))
 
 
 def _check_measure(order: Order) -> None:
@@ -96,21 +104,20 @@ def _check_scheme(order: Order, scheme: str, common: list[str]) -> None:
     """
     if scheme in (order.ours, order.theirs):  # one of ours, not a copy
         return
-    words = [*common, f"position={path_of(scheme, order.folder)}"]
-    for kind, name, message in check(trainer.resolve(config.load(*words)), "position"):
+    check_own(run_name(scheme), [*common, f"position={path_of(scheme, order.folder)}"])
+
+
+def check_own(name: str, words: list[str]) -> None:
+    """Raises ConfigError if the scheme of a run, given as overrides, fails one of our checks."""
+    for kind, failed, message in check(trainer.resolve(config.load(*words)), "position"):
         if kind == "WRONG":
             remedy = "rope-lab check says more"
-            raise ConfigError(f"{run_name(scheme)} fails the check {name}: {message}; {remedy}")
+            raise ConfigError(f"{name} fails the check {failed}: {message}; {remedy}")
 
 
 def _words(order: Order, common: list[str], cell: Cell) -> list[str]:
     position = path_of(cell.scheme, order.folder)
     return [*common, f"position={position}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
-
-
-def _ended(order: Order, jobs: Mapping[Cell, Job]) -> dict[Cell, Run]:
-    runs = ended(list(jobs.values()), order.folder)
-    return {cell: runs[job] for cell, job in jobs.items() if job in runs}
 
 
 def report_of(order: Order, runs: Runs) -> TaskReport:
@@ -124,12 +131,7 @@ def _gains(order: Order, runs: Runs) -> dict[Cell, float]:
     if not runs:
         return {}
     measure = freeze.measure_of(report_of(order, runs), order.measure)
-    return {cell: _gain(measure, run) for cell, run in runs.items()}
-
-
-def _gain(measure: Measure, run: Run) -> float:
-    gain = measure.sign * measure.of(run)
-    return -math.inf if math.isnan(gain) else gain
+    return {cell: measure.gain(run) for cell, run in runs.items()}
 
 
 def _bill(order: Order, searched: Search, missing: list[Job], before: list[Run]) -> Bill:
@@ -182,8 +184,9 @@ def _check_room(order: Order, found: Found) -> None:
     if result.measure.share and pairs.min(axis=None) >= SOLVED * result.measure.times:
         solved = "both schemes solve the task on every seed of the search"
         raise Stopped(f"{solved}: ask for --measure steps, or {harder}", NO_ROOM)
-    if not result.differences.any():
-        raise Stopped(f"both schemes have equal values on every seed: ask for {harder}", NO_ROOM)
-    if result.at_chance:
+    none_correct = result.measure.share and not pairs.to_numpy().any()
+    if result.at_chance or none_correct:
         longer = "train longer (train.steps=…), or ask for an easier scale"
         raise Stopped(f"neither scheme learned the task in the search: {longer}", NO_ROOM)
+    if not result.differences.any():
+        raise Stopped(f"both schemes have equal values on every seed: ask for {harder}", NO_ROOM)

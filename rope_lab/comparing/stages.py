@@ -20,7 +20,7 @@ from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill, mean_seconds
 from rope_lab.results.plans.families import of_study
 from rope_lab.results.plans.freeze import Question
-from rope_lab.results.plans.study import NAME, Study, run_name
+from rope_lab.results.plans.study import NAME, Study, position_of, run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import keep, read_kept
 from rope_lab.results.records.known import Known, known_runs
@@ -30,7 +30,7 @@ from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import verdict_page
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.text import ConfigError, say, short_path
-from rope_lab.train.overrides import typed
+from rope_lab.train.overrides import key_of, typed
 
 SEARCH = "search"  # within the folder of a comparison: kept rows
 RESOLVED = ("train.precision", "device")  # settings that `auto` leaves to the machine
@@ -72,7 +72,7 @@ def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
         _check_plan(order, study, list(before.values()))
         timed = list(before.values()) or read_kept(order.folder / SEARCH)[0]
         asks(Bill("verdict", len(waiting), *mean_seconds(timed), order.at_once))
-        launch(order, waiting, study.name, shows_scores=False)
+        launch(order.launcher, waiting, study.name, shows_scores=False)
     now = ended(jobs, order.folder)
     if len(now) < len(jobs):
         raise Stopped(f"{len(now)} of {len(jobs)} runs have ended; the same command resumes", OPEN)
@@ -88,7 +88,7 @@ def verdict(order: Order, study: Study, runs: dict[Job, Run]) -> Verdict:
     primary, *secondary = results
     searched, _ = read_kept(order.folder / SEARCH)
     published = Published()
-    ours, theirs = (run_name(scheme.split()[0]) for scheme in study.seeds)
+    ours, theirs = map(position_of, study.seeds)
     alike = []
     for line in tries.read(order.folder.parent):
         if ({*line["schemes"]}, line["task"]) == ({ours, theirs}, study.task):
@@ -121,7 +121,7 @@ def _overrides(order: Order, study: Study) -> list[list[str]]:
     settings = [f"{key}={typed(value)}" for key, value in study.settings.items()]
     words = [f"task={path_of(study.task, order.folder)}", f"scale={study.scale}", *settings]
     for word in order.overrides:
-        if word.lstrip("+~").partition("=")[0] not in study.settings:
+        if key_of(word) not in study.settings:
             words.append(word)
     every = []
     for scheme, seed in study.cells:
@@ -184,7 +184,7 @@ def _settings(order: Order, runs: list[Run]) -> dict[str, Any]:
     search resolved. Raises ConfigError if these differ.
     """
     first = runs[0]
-    given = [word.lstrip("+~").partition("=")[0] for word in order.overrides]
+    given = map(key_of, order.overrides)
     fixed = {key: first.settings[key] for key in given if key in first.settings}
     fixed.pop("task.path", None)
     if first.settings.get("task.corpus"):
@@ -215,7 +215,7 @@ def _diverged(measure: Measure, runs: list[Run]) -> float:
 
 def _check_same(order: Order, study: Study) -> None:
     """Raises ConfigError if the plan is of another comparison than the one that is asked for."""
-    ours, theirs = (run_name(scheme.split()[0]) for scheme in study.seeds)
+    ours, theirs = map(position_of, study.seeds)
     asked = run_name(order.ours), run_name(order.theirs), run_name(order.task), order.scale
     if asked != (ours, theirs, run_name(study.task), study.scale):
         held = f"{ours} against {theirs} on {study.task}, {study.scale}"
@@ -234,8 +234,8 @@ def _check_same(order: Order, study: Study) -> None:
 
 def _check_overrides(order: Order, study: Study) -> None:
     """Raises ConfigError for a setting or a measure that is not the plan's."""
-    words = [word.lstrip("+~").partition("=") for word in order.overrides]
-    given = {key: value for key, _, value in words}  # the last of two counts
+    # of two values the last counts
+    given = {key_of(word): word.partition("=")[2] for word in order.overrides}
     for key, value in given.items():
         if key == "task.path" or key.startswith("wandb."):
             continue

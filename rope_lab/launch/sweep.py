@@ -51,6 +51,13 @@ def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
+def side_by_side(words: Sequence[str]) -> list[str]:
+    """Hydra's own overrides; unless they choose a launcher, runs go side by side here."""
+    if any(word.startswith("hydra/launcher=") for word in words):
+        return list(words)
+    return ["hydra/launcher=joblib", *words]
+
+
 def launch(
     jobs: Sequence[Job],
     settings: dict[str, Any],

@@ -133,19 +133,26 @@ def weighted_values(
     """Σ softmax(scores + bias) v over the keys up to each query, or its last `window`: [B, T, H,
     K]. `sink` as in `softmax_attention`.
     """
+    return (weights(scores_BHTS, bias, window, sink) @ v_BHSK).transpose(1, 2)
+
+
+def weights(
+    scores_BHTS: Tensor, bias: Tensor | None, window: int | None, sink: Tensor | None = None
+) -> Tensor:
+    """softmax(scores + bias) over the keys up to each query, or its last `window`: [B, H, T, S].
+    `sink` as in `softmax_attention`.
+    """
     T, S = scores_BHTS.shape[-2:]
     scores_BHTS = scores_BHTS if bias is None else scores_BHTS + bias
-    seen_TS = torch.ones(T, S, dtype=torch.bool, device=v_BHSK.device).tril(S - T)
+    seen_TS = torch.ones(T, S, dtype=torch.bool, device=scores_BHTS.device).tril(S - T)
     if window is not None:
         seen_TS = seen_TS.triu(S - T - window + 1)
     scores_BHTS = scores_BHTS.masked_fill(~seen_TS, -torch.inf)
     if sink is not None:
         sink_H11 = sink.to(scores_BHTS.dtype).view(-1, 1, 1)
         sink_BHT1 = sink_H11.expand(*scores_BHTS.shape[:-1], 1)
-        weights_BHTS = torch.cat([scores_BHTS, sink_BHT1], dim=-1).softmax(-1)[..., :-1]
-    else:
-        weights_BHTS = scores_BHTS.softmax(-1)
-    return (weights_BHTS @ v_BHSK).transpose(1, 2)
+        return torch.cat([scores_BHTS, sink_BHT1], dim=-1).softmax(-1)[..., :-1]
+    return scores_BHTS.softmax(-1)
 
 
 def positive(qkv_BT3HK: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ from rope_lab.text import ConfigError
 # Which features of a head make a pair: `neighbours` is interleaved (2j, 2j + 1), `halves` is
 # rotate-half (j, j + C).
 Pairs = Literal["neighbours", "halves"]
-Scaling = Literal["none", "linear", "ntk", "yarn"]  # how frequencies are made for longer texts
+# How frequencies are made for longer texts, see `scaled`.
+Scaling = Literal["none", "linear", "ntk", "ntk_by_parts", "yarn"]
 
 
 def rotate(x: Tensor, e: Tensor | None, pairs: Pairs = "neighbours") -> Tensor:
@@ -60,6 +61,8 @@ def scaled(
     - linear (Chen et al., 2023): θ / factor, position interpolation.
     - ntk (bloc97, 2023): base · factor^(width/(width−2)); only the lowest frequency is divided by
       the whole factor.
+    - ntk_by_parts (Peng et al., 2023, definition 1): (1 − γ) θ / factor + γ θ, γ = (r − 1) / 31
+      between 0 and 1, r the pair's rotations in `length` tokens.
     - yarn (Peng et al., 2023): θ for pairs with 32 rotations or more in `length` tokens, θ / factor
       for pairs with 1 or fewer, and a mean that is linear in the pair's number in between.
     """
@@ -70,6 +73,10 @@ def scaled(
     if scaling == "ntk" and width > 2:
         return frequencies(width, base * factor ** (width / (width - 2)), name)
     theta_C = frequencies(width, base, name)
+    if scaling == "ntk_by_parts":
+        rotations_C = length * theta_C / (2 * math.pi)
+        kept_C = ((rotations_C - 1) / 31).clamp(0, 1)
+        return theta_C * (kept_C + (1 - kept_C) / factor)
     if scaling == "yarn":
         pair_of = [
             width * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(base))

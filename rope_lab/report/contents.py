@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rope_lab.results.plans import families, find
+from rope_lab.results.plans import families
 from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.setups import of_own_recipes, setups_of_folders
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import is_kept
 from rope_lab.results.records.run import DAMAGE, Run, one_line
-from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import probes
 from rope_lab.results.views.pages import Content
 
@@ -48,30 +48,23 @@ def contents(
 
 def _of_kept(folder: Path, runs: list[Run], problems: list[str], published: Published) -> Content:
     """The kept runs of a folder; those of a plan are not compared."""
-    of_plan = studies.of_rows(folder)
     studied, wrong = families.read(folder / studies.NAME, published)
-    planned, twice = find.with_runs(of_plan, runs)
-    here = published.but(compares=not of_plan)
-    groups = find.setups_with_studies(runs, here, planned)
-    return Content(groups, here, problems + wrong + twice, studied)
+    here = published.but(compares=not studies.of_rows(folder))
+    setups, twice = setups_of_folders({folder: runs}, here)
+    return Content(setups, here, problems + wrong + twice, studied)
 
 
 def _of_own(own: list[Path], recorded: Recorded, published: Published) -> Content:
-    """The runs of the user's own folders, with kept ones of the same recipes to pair them with.
-
-    Of two runs of one scheme and seed the user's own counts.
-    """
-    kept, mine, problems = [], [], []
-    for folder, (runs, wrong) in recorded.items():
-        if folder in own:
-            mine += runs
-            problems += wrong
-        elif not studies.of_rows(folder):
-            kept += runs
-    ids = {run.run_id for run in mine}
-    setups = setups_of(kept + mine, published)
-    groups = [setup for setup in setups if ids & {*setup.runs.run_id}]
-    return Content(groups, published, problems, [])
+    """The runs of the user's own folders, with kept ones of the same recipes to pair them with."""
+    found, problems = {}, []
+    for folder, (runs, _) in recorded.items():
+        if folder not in own and not studies.of_rows(folder):
+            found[folder] = runs
+    for folder in own:  # last: of two runs with one seed these count
+        found[folder], wrong = recorded[folder]
+        problems += wrong
+    setups, _ = setups_of_folders(of_own_recipes(found, own), published)
+    return Content(setups, published, problems, [])
 
 
 def read_probes(folder: Path) -> tuple[list[probes.Probed], list[str]]:

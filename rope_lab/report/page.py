@@ -12,8 +12,8 @@ import markupsafe
 
 from rope_lab.report import figures
 from rope_lab.report.contents import Folder
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep
-from rope_lab.results.comparisons.results import Result
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import Setup, seeds
 from rope_lab.results.views import advice, plan_page, probes, verdicts

@@ -4,7 +4,7 @@ RoPER is `Rotary(dims, q=1, k=1, v=1, o=-1)`: RoPE whose values are rotated too,
 rotated back.
 
 Shape letters: B batch, T time, H heads, K head width, C pairs of a head's features; 3 stands for
-queries, keys and values side by side. Positions are integers, [T].
+queries, keys and values side by side. Where positions are [B, T], shapes begin with B too.
 """
 
 import math
@@ -45,6 +45,7 @@ class Rotary(PositionScheme):
         rotated queries and keys by 0.1 ln factor + 1 each; in linear attention the numerator.
     factor: texts are `factor` times as long as in training
     original: the number of tokens trained on; None: the training length
+    window: a query sees so many last tokens, its own included; None: all
 
     Raises ConfigError if a share is not a positive whole number of pairs, or a base is not finite
     and above 1.
@@ -65,8 +66,10 @@ class Rotary(PositionScheme):
         scaling: Scaling = "none",
         factor: float = 1.0,
         original: int | None = None,
+        window: int | None = None,
     ):
         super().__init__(dims)
+        self.window = window
         if not (v or o) and (value_fraction, value_base) != (1, None):
             base_text = value_base or "null"
             given = f"position.value_fraction={value_fraction}, position.value_base={base_text}"
@@ -77,7 +80,7 @@ class Rotary(PositionScheme):
         r = 2 * count("fraction", fraction, dims.d_head // 2)
         if scaling == "none" and (factor, original) != (1, None):
             given = f"position.factor={factor}, position.original={original or 'null'}"
-            raise ConfigError(f"{given}: do nothing without position.scaling=linear, ntk or yarn")
+            raise ConfigError(f"{given}: do nothing without position.scaling=linear or another")
         length = dims.max_len if original is None else original
         scores_C = scaled(r, base, scaling, factor, length)
         values_C = scaled(
@@ -94,7 +97,8 @@ class Rotary(PositionScheme):
         self.sharpness = (0.1 * math.log(factor) + 1) ** scales
 
     def phases(self, parts: str, pos: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """e^(i · pos · θ) for each of `parts`, cosine and sine: [T, parts, C, 2].
+        """e^(i · pos · θ) for each of `parts`, cosine and sine: [T, parts, C,
+        2].
 
         parts: letters of `qkvo`. Returns None if none of them is rotated.
         """
@@ -114,7 +118,7 @@ class Rotary(PositionScheme):
         Subclasses may put more between them: `heads` reads the first, `output` the last.
         """
         heads = self.phases("qkv", pos, dtype)
-        return None if heads is None else heads.unsqueeze(2), self.phases("o", pos, dtype)
+        return None if heads is None else heads.unsqueeze(-3), self.phases("o", pos, dtype)
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
         rotated_BT3HK = rotate(qkv_BT3HK, at[0], self.pairs)

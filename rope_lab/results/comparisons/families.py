@@ -1,16 +1,13 @@
 """The families of comparisons that are made of setups, without a plan."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
-from rope_lab.identity import identify
-from rope_lab.results.comparisons.results import Comparison, Family, Result, answer
+from rope_lab.results.comparisons.answers import Comparison, Family, Result, answer
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.records.frame import curve
 from rope_lab.results.records.measures import Measure
-from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, Setup
 
 FEWEST = 3  # pairs of a test and a verdict, and learning rates of a search
@@ -20,13 +17,11 @@ def between(
     setup: Setup,
     scheme: str,
     other: str,
-    there: Setup | None = None,
     measure: Measure | None = None,
     test: str = "t",
 ) -> Comparison:
     """Scheme − other.
 
-    there:   the setup of the other scheme, if not this one
     measure: default: by which the task's schemes are compared
     """
     problems = setup.settings.get("eval.problems_at_end") or setup.settings.get("eval.problems")
@@ -37,7 +32,7 @@ def between(
         report=setup.report,
         measure=measure or setup.measure,
         ours=setup.arm(scheme),
-        theirs=(there or setup).arm(other),
+        theirs=setup.arm(other),
         test=test,
         published=tuple(setup.report.published_gains(scheme, other)) if setup.versions else (),
         untested=max(setup.published.untested.get(setup.scale, 0), FEWEST - 1),
@@ -81,37 +76,6 @@ def of_schemes(setup: Setup, headline: Result | None) -> dict[str, Result]:
     family = Family(comparisons=compared, several="schemes here", one="this comparison")
     found = dict(zip(others, answer(family), strict=True))
     return found | {contender: headline} if headline else found
-
-
-def of_parents(setups: Iterable[Setup]) -> tuple[list[Result], list[tuple[Setup, Run, Run]]]:
-    """Runs that began from others − those others, scheme by scheme; of each result the setup and a
-    run of either side.
-    """
-    every = [(setup, scheme) for setup in setups for scheme in setup.schemes]
-    first = {each: each[0].arm(each[1]).runs[0] for each in every}
-    by_id = {(setup.recipe_id, _lineage(run)[0]): (setup, s) for (setup, s), run in first.items()}
-    compared, about = [], []
-    for (setup, scheme), run in first.items():
-        parent_id = run.settings.get("parent.recipe_id"), _lineage(run)[1]
-        if parent_id in by_id:
-            there, other = by_id[parent_id]
-            compared.append(between(setup, scheme, other, there))
-            about.append((setup, run, first[there, other]))
-    family = Family(comparisons=compared, several="comparisons here", one="this comparison")
-    return answer(family), about
-
-
-def _lineage(run: Run) -> tuple[str, str]:
-    """A run's scheme and its parent's, each by name and id, as in `Run.parent`; a child's id counts
-    its parent's.
-    """
-    name, settings = run.position, run.all_settings
-    scheme = f"{name}-{identify(run.task, name, 0, settings).scheme_id}"
-    if "parent.recipe_id" not in settings:
-        return scheme, ""
-    parent = run.parent or scheme
-    settings = settings | {"parent.scheme_id": parent.rpartition("-")[2]}
-    return f"{name}-{identify(run.task, name, 0, settings).scheme_id}", parent
 
 
 def difference_since(setup: Setup, threshold: Measure) -> Interval:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from rope_lab.results.comparisons.answers import Result, answered
 from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.results import Result, answered
 from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.run import one_line
 from rope_lab.results.records.setups import Arm, Setup

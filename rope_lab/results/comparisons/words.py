@@ -1,7 +1,7 @@
 """The word for a result: one vocabulary for plans, one for what was not planned."""
 
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.families import FEWEST
-from rope_lab.results.comparisons.results import Result
 from rope_lab.results.comparisons.stats import ALPHA
 
 CONFIRMED, REVERSED, REFUTED, UNDECIDED, OPEN = (
@@ -38,9 +38,9 @@ def word(result: Result) -> str:
     significant; `neither learned it` if both are at the score of a guess; `no verdict` and the
     seeds to add below three pairs; else `unsure`.
     """
+    if result.family.open:
+        return OPEN
     if result.family.planned:
-        if result.family.open:
-            return OPEN
         if result.family.untested:
             return NOT_TESTED
         return _exploratory(result) if result.family.problems else _outcome(result)
@@ -51,7 +51,7 @@ def word(result: Result) -> str:
     if result.at_chance:
         return NEITHER
     if result.p_family < ALPHA:
-        return AHEAD if result.gain.mean > 0 else BEHIND
+        return AHEAD if result.ahead else BEHIND
     return UNSURE
 
 

@@ -35,17 +35,14 @@ def problems(path: Path, study: Study, found: Runs) -> list[Flaw]:
     If runs record a plan's digest, that is the evidence, in any repository or none; else the
     commits of the plan are. The plan names the digest of each of the user's own files.
     """
-    every: list[Flaw] = []
-    recorded = any(run.plan for run in found.values())
-    for commit in [] if recorded else sorted(_commits(found)):
-        every += _of_commit(path, study, commit)
+    has_digests = any(run.plan for run in found.values())
+    flaws = _by_digests(study, found) if has_digests else _by_commits(path, study, found)
+    every = list(flaws)
     for (scheme, seed), run in found.items():
-        name = f"{study.name}: {scheme} seed {seed}"
-        if recorded:
-            every += _of_digest(study, name, run)
         every += _of_files(study, run)
-        every += [Flaw(REPLACED, f"{name}: {numbers}") for numbers in run.replaced]
-    return sorted(dict.fromkeys(every), key=lambda problem: WORST_FIRST.index(problem.word))
+        for numbers in run.replaced:
+            every.append(Flaw(REPLACED, f"{study.name}: {scheme} seed {seed}: {numbers}"))
+    return sorted(dict.fromkeys(every), key=lambda flaw: WORST_FIRST.index(flaw.word))
 
 
 def removed(path: Path) -> list[str]:
@@ -63,33 +60,34 @@ def removed(path: Path) -> list[str]:
     ]
 
 
-def _commits(found: Runs) -> set[str]:
-    return {commit for run in found.values() for commit in run.commit.split(MIXED)}
+def _by_commits(path: Path, study: Study, found: Runs) -> Iterator[Flaw]:
+    """The plan at the commits of runs. A commit of changed code ends in + or ?."""
+    commits = {commit for run in found.values() for commit in run.commit.split(MIXED)}
+    for commit in sorted(commits):
+        held = _studies_at(path, commit.rstrip("+?"))
+        at = f"{study.name}: commit {commit} of its runs"
+        if held is None:
+            yield Flaw(UNKNOWN, f"{study.name}: git cannot show the plan at commit {commit}")
+        elif study.name not in held:
+            yield Flaw(LATE, f"{at} does not hold the study at all")
+        elif study != held[study.name]:
+            yield Flaw(EDITED, f"{at} does not hold the study as it stands now")
+        elif commit.endswith(("+", "?")):
+            changed = f"the code of its runs was changed after commit {commit[:-1]}, or may be"
+            yield Flaw(OTHER_CODE, f"{study.name}: {changed}")
 
 
-def _of_commit(path: Path, study: Study, commit: str) -> Iterator[Flaw]:
-    """The plan at a commit of runs. A commit of changed code ends in + or ?."""
-    held = _studies_at(path, commit.rstrip("+?"))
-    at = f"{study.name}: commit {commit} of its runs"
-    if held is None:
-        yield Flaw(UNKNOWN, f"{study.name}: git cannot show the plan at commit {commit}")
-    elif study.name not in held:
-        yield Flaw(LATE, f"{at} does not hold the study at all")
-    elif study != held[study.name]:
-        yield Flaw(EDITED, f"{at} does not hold the study as it stands now")
-    elif commit.endswith(("+", "?")):
-        changed = f"the code of its runs was changed after commit {commit[:-1]}, or may be"
-        yield Flaw(OTHER_CODE, f"{study.name}: {changed}")
-
-
-def _of_digest(study: Study, name: str, run: Run) -> Iterator[Flaw]:
-    """The plan that a run was made for, and the code of rope_lab."""
-    if not run.plan:
-        yield Flaw(LATE, f"{name} was not run for a plan")
-    elif run.plan != study.digest:
-        yield Flaw(EDITED, f"{name} was run for the plan as it was before a change")
-    if run.commit.endswith("+"):
-        yield Flaw(OTHER_CODE, f"{study.name}: rope_lab was changed after commit {run.commit[:-1]}")
+def _by_digests(study: Study, found: Runs) -> Iterator[Flaw]:
+    """The plan that each run was made for, and the code of rope_lab."""
+    for (scheme, seed), run in found.items():
+        name = f"{study.name}: {scheme} seed {seed}"
+        if not run.plan:
+            yield Flaw(LATE, f"{name} was not run for a plan")
+        elif run.plan != study.digest:
+            yield Flaw(EDITED, f"{name} was run for the plan as it was before a change")
+        if run.commit.endswith("+"):
+            changed = f"rope_lab was changed after commit {run.commit[:-1]}"
+            yield Flaw(OTHER_CODE, f"{study.name}: {changed}")
 
 
 def _of_files(study: Study, run: Run) -> Iterator[Flaw]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rope_lab.results.comparisons.results import Comparison, Family, Result, answer, samples
+from rope_lab.results.comparisons.answers import Comparison, Family, Result, answer, samples
 from rope_lab.results.plans import evidence
 from rope_lab.results.plans.evidence import Flaw
 from rope_lab.results.plans.find import Runs, find, untested

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED
-from rope_lab.results.plans.study import Study, called, own_settings, run_name
+from rope_lab.results.plans.study import Study, called, own_settings, position_of, run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.run import Run
@@ -52,20 +52,22 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     """Whether a run belongs to a study's scheme: it has its settings, and else those of the
     scheme's yaml.
     """
-    position, planned = run_name(scheme.split()[0]), study.planned(scheme)
+    position = position_of(scheme)
     if (run.task, run.scale, run.position) != (run_name(study.task), study.scale, position):
         return False
-    recorded, compared = run.settings | {"threads": run.threads}, {*planned}
-    yaml = _of_yaml(position)
-    if yaml:
+    recorded, compared = run.settings | {"threads": run.threads}, {*study.planned(scheme)}
+    if shipped(f"position/{position}"):  # one of ours
         compared |= {key for key in recorded if key.startswith(OF_SCHEME)}
-    expected = BACKFILLED | yaml | planned
+    expected = _expected(study, scheme)
     return all(expected.get(key) in (recorded.get(key), "auto") for key in compared)
 
 
-def _of_yaml(position: str) -> dict[str, Any]:
-    """The settings of one of our schemes in conf/; none of another."""
-    return {f"{OF_SCHEME}{key}": value for key, value in shipped(f"position/{position}").items()}
+def _expected(study: Study, scheme: str) -> dict[str, Any]:
+    """The settings of a scheme's runs: the plan's, and else those of conf/ today."""
+    usual = recipe(study.task, study.scale) | usual_task(study.task, study.scale)
+    own = shipped(f"position/{position_of(scheme)}")
+    of_scheme = {f"{OF_SCHEME}{key}": value for key, value in own.items()}
+    return BACKFILLED | usual | of_scheme | study.planned(scheme)
 
 
 def setups_with_studies(
@@ -89,14 +91,12 @@ def named(cells: list[tuple[str, int]]) -> str:
 
 def unnamed(study: Study, found: Runs) -> list[str]:
     """Settings of the runs that are neither the plan's nor today's of conf/: `train.steps=20`."""
-    usual = dict.fromkeys(("task.corpus", "parent.recipe_id"))  # of no yaml
-    usual |= recipe(study.task, study.scale) | usual_task(study.task, study.scale)
+    of_no_yaml = (OF_SCHEME, "task.corpus", "parent.recipe_id")
     others = set()
     for (scheme, _), run in found.items():
-        expected = usual | _of_yaml(run.position) | study.planned(scheme)
+        expected = _expected(study, scheme)
         for key, value in run.all_settings.items():
-            usual_value = BACKFILLED.get(key) if key.startswith(OF_SCHEME) else value
-            known = expected.get(key, usual_value)
+            known = expected.get(key, None if key.startswith(of_no_yaml) else value)
             if str(known).startswith("${"):  # the value of another setting
                 known = run.all_settings.get(known[2:-1])
             unused = key == "train.weight_decay_on" and not run.settings.get("train.weight_decay")

@@ -51,7 +51,7 @@ class Question:
         """The metric of a planned test, and how it is shown."""
         measure = self.measure
         content = {"metric": measure.metric, "times": measure.times, "unit": measure.unit}
-        if measure.at == "log steps":
+        if measure.is_log:
             content |= {"value": "log_steps", "reaches": measure.reaches}
         return content
 
@@ -100,7 +100,7 @@ def smallest_difference(measure: Measure, baseline: float) -> float:
     """The smallest difference of interest if none is given, in the unit of the measure: 5 points of
     a share, 10% of the steps, 2% of the baseline's loss.
     """
-    if measure.at == "log steps":
+    if measure.is_log:
         return -math.log(1 - OF_STEPS)
     return SHARE * measure.times if measure.share else abs(OF_LOSS * baseline)
 
@@ -177,7 +177,7 @@ def study_of(text: str) -> Study:
 
 def _title(question: Question) -> str:
     measure = question.measure
-    if measure.at == "log steps":
+    if measure.is_log:
         return f"steps to {measure.metric} {measure.reaches:g}"
     return f"{measure.metric} after the last step"
 
@@ -187,7 +187,7 @@ def _described(question: Question, schemes: list[str]) -> list[dict[str, Any]]:
     described = []
     for name, threshold in list(question.report.thresholds.items())[:1]:
         fits = threshold.higher_is_better == question.measure.higher_is_better
-        if not fits or question.measure.at == "log steps":
+        if not fits or question.measure.is_log:
             continue
         common = {"schemes": schemes, "metric": threshold.metric, "reaches": threshold.reaches}
         steps = {"test": "sign_flip", "value": "log_steps", "unit": "log steps"}

@@ -268,6 +268,11 @@ def run_name(position: str) -> str:
     return "-".join(filter(None, [Path(file).stem, cls]))
 
 
+def position_of(scheme: str) -> str:
+    """The name in run records of a plan's scheme: `rope` of `rope position.base=100`."""
+    return run_name(scheme.split()[0])
+
+
 def own_settings(scheme: str) -> dict[str, Any]:
     """The settings in the name of a plan's scheme: `rope position.base=100`."""
     return flat(OmegaConf.to_container(OmegaConf.from_dotlist(scheme.split()[1:])))

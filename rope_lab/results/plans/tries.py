@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rope_lab.results.plans.study import Study, run_name
+from rope_lab.results.plans.study import Study, position_of
 
 TRIES = "tries.jsonl"
 
@@ -15,7 +15,7 @@ def add(folder: Path, study: Study) -> None:
     plan's file is written.
     """
     (seeds, *_) = study.seeds.values()
-    schemes = [run_name(scheme.split()[0]) for scheme in study.seeds]
+    schemes = list(map(position_of, study.seeds))
     line = {
         "folder": folder.name,
         "schemes": schemes,

@@ -60,6 +60,25 @@ class Measure:
         """The sign that turns a difference into a gain."""
         return SIGNS.get(self.at, 1 if self.higher_is_better else -1)
 
+    @property
+    def is_log(self) -> bool:
+        """Whether values are logarithms, of steps: readers see the steps."""
+        return self.at == "log steps"
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit of what readers see."""
+        return self.unit.removeprefix("logarithm of ")
+
+    def shown(self, value: float) -> float:
+        """What readers see in place of a value."""
+        return math.exp(value) if self.is_log else value
+
+    def text(self, value: float) -> str:
+        """A value as readers see it."""
+        digits = 0 if self.is_log else self.digits
+        return f"{self.shown(value):,.{digits}f}"
+
     def of(self, run: Run) -> float:
         """The number of a run; nan if it is not recorded, infinite if `reaches` is not reached."""
         diverged = run.status == "diverged"
@@ -69,6 +88,11 @@ class Measure:
             return self._of_step(math.inf if diverged else self._first_step(run), run)
         value = self.diverged if diverged else self._value(run)
         return float(self._reaches(value)) if self.at == "reached" else value * self.times
+
+    def gain(self, run: Run) -> float:
+        """The number of a run, higher is better; −inf without one, as of a diverged run."""
+        gain = self.sign * self.of(run)
+        return -math.inf if math.isnan(gain) else gain
 
     def _of_step(self, first: float, run: Run) -> float:
         if self.at == "first step" or math.isnan(first):

@@ -1,6 +1,6 @@
 """The box "Should I use it?": for each use, what the planned tests say."""
 
-from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.words import CONFIRMED, OPEN, REFUTED, REVERSED, word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import declared

@@ -11,8 +11,8 @@ from dataclasses import replace
 import altair as alt
 import pandas as pd
 
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep, is_number
-from rope_lab.results.comparisons.results import Result
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import AT
 from rope_lab.results.records.run import one_line

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rope_lab.files import check_regular, write_whole
 from rope_lab.results.comparisons import grids
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep
-from rope_lab.results.comparisons.results import Result
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import Setup
 from rope_lab.results.views import sections, sweeps

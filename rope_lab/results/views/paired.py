@@ -2,7 +2,7 @@
 
 import altair as alt
 
-from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.answers import Result
 
 GREY = "#8c959f"
 WIDTH, HEIGHT = 220, 260  # pixels
@@ -16,15 +16,11 @@ def paired(result: Result, names: tuple[str, str], colors: tuple[str, str]) -> a
     measure = result.measure
     values = result.pairs.rename(columns=dict(zip(("ours", "theirs"), names, strict=True)))
     points = values.rename_axis("seed").reset_index().melt("seed", var_name="scheme")
-    points = points.astype({"seed": str})
-    unit = measure.unit
-    if measure.at == "log steps":
-        points["value"] = points.value.rpow(2.718281828459045)
-        unit = unit.removeprefix("logarithm of ")
+    points = points.astype({"seed": str}).assign(value=points.value.map(measure.shown))
     axis = alt.Axis(labelAngle=0, labelFontWeight="bold", labelOverlap=False)
     x = alt.X("scheme:N", sort=list(names), title=None, axis=axis)
-    scale = alt.Scale(zero=False, nice=True, type="log" if measure.at == "log steps" else "linear")
-    y = alt.Y("value:Q", title=f"{unit} ({measure.better} is better)", scale=scale)
+    scale = alt.Scale(zero=False, nice=True, type="log" if measure.is_log else "linear")
+    y = alt.Y("value:Q", title=f"{measure.shown_unit} ({measure.better} is better)", scale=scale)
     domain = alt.Scale(domain=list(names), range=list(colors))
     color = alt.Color("scheme:N", scale=domain, legend=None)
     base = alt.Chart(points).encode(x=x, y=y)

@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from rope_lab.results.comparisons.results import Result, samples
+from rope_lab.results.comparisons.answers import Result, samples
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.find import named, unnamed
@@ -135,7 +135,7 @@ def text(result: Result) -> str:
     family = result.family
     unit = family.tests[family.comparisons.index(result.comparison)].unit
     shown = f"{interval(difference, '+.4g')} {unit}, pairs: {len(pairs)}"
-    if at == "log steps":
+    if result.measure.is_log:
         shown += f": {interval(ratio(difference), '.2f')} times the steps"
     if margin is not None:
         matches = "matches it" if result.gain.low > -margin else "is not shown to match it"
@@ -165,14 +165,8 @@ def _every_seed(results: list[Result], published: Published) -> Table:
             name = f"{title}: {asked.name.partition(' (')[0]}"
             if name in columns:
                 name = f"{title}: {asked.name}"
-            form = VALUES.get(measure.at, "{:.4g}".format)
-            columns[name] = samples(arm, measure).value.map(form)
+            values = samples(arm, measure).value.map(measure.shown)
+            of_steps = measure.is_log or measure.at == "first step"
+            columns[name] = values.map(step_text if of_steps else "{:.4g}".format)
     table = pd.DataFrame(columns).sort_index().fillna(NONE).rename_axis("seed").reset_index()
     return Table(table.astype(str).to_dict("records"), "Every seed")
-
-
-def _of_logarithm(value: float) -> str:
-    return step_text(math.exp(value))
-
-
-VALUES = {"first step": step_text, "log steps": _of_logarithm}  # other values have four digits

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab.files import make_folder, write_whole
-from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
 from rope_lab.text import ConfigError, plain, say
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rope_lab.results.comparisons.results import Result
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
 from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, numbers
 
@@ -89,12 +88,12 @@ def _numbers(verdict: Verdict) -> str:
     """The means, the difference with its interval, and the test."""
     result, measure = verdict.result, verdict.result.measure
     found, digits = result.difference, measure.digits
-    ours, theirs = (shown(measure, mean) for mean in result.means)
+    ours, theirs = map(measure.text, result.means)
     test = f"sign-flip test over {found.n} pairs of seeds, p = {result.p:.2g}"
-    if measure.at == "log steps":
+    if measure.is_log:
         ratio, low, high = (math.exp(each) for each in (found.mean, found.low, found.high))
         text = (
-            f"The geometric means are {ours} and {theirs} {unit_of(measure)}, a ratio of "
+            f"The geometric means are {ours} and {theirs} {measure.shown_unit}, a ratio of "
             f"{ratio:.2f} (95% interval {low:.2f} to {high:.2f}; {test})."
         )
     else:
@@ -110,7 +109,7 @@ def _excluded(verdict: Verdict) -> str:
     """Which leads an undecided comparison excludes."""
     (ours, theirs), gain, measure = verdict.names, verdict.result.gain, verdict.result.measure
     leads = [max(gain.high, 0), max(-gain.low, 0)]
-    if measure.at == "log steps":
+    if measure.is_log:
         most, theirs_most = (f"{math.exp(lead):.2f} times the steps" for lead in leads)
     else:
         most, theirs_most = (f"{lead:.{measure.digits}f}" for lead in leads)
@@ -118,18 +117,6 @@ def _excluded(verdict: Verdict) -> str:
         f"The interval excludes that {ours} is ahead by more than {most} and that "
         f"{theirs} is ahead by more than {theirs_most}."
     )
-
-
-def shown(measure: Measure, value: float) -> str:
-    """A value in the unit of tables; of a logarithm of steps, the steps."""
-    if measure.at == "log steps":
-        return f"{math.exp(value):,.0f}"
-    return f"{value:.{measure.digits}f}"
-
-
-def unit_of(measure: Measure) -> str:
-    """The unit of what `shown` shows."""
-    return measure.unit.removeprefix("logarithm of ")
 
 
 def _trained(verdict: Verdict) -> str:

@@ -13,7 +13,7 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.views import tables
 from rope_lab.results.views.plan_page import text as described
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
-from rope_lab.results.views.verdict import Verdict, shown, unit_of
+from rope_lab.results.views.verdict import Verdict
 
 PAGE, FIGURE = "verdict.md", "verdict.svg"
 EVIDENCE = (
@@ -104,7 +104,10 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 def table(verdict: Verdict) -> Table:
     """A row a scheme: its mean, rate, parameters and time of a step; then the difference."""
     result, measure = verdict.result, verdict.result.measure
-    column, values = f"{unit_of(measure)} [95% interval]", (result.pairs.ours, result.pairs.theirs)
+    column, values = (
+        f"{measure.shown_unit} [95% interval]",
+        (result.pairs.ours, result.pairs.theirs),
+    )
     rows = []
     for name, arm, of_arm in zip(verdict.names, verdict.arms, values, strict=True):
         run = arm.runs[0]
@@ -121,8 +124,8 @@ def table(verdict: Verdict) -> Table:
 
 def _mean(verdict: Verdict, values: pd.Series) -> str:
     measure = verdict.result.measure
-    if measure.at == "log steps":
-        return shown(measure, values.mean())
+    if measure.is_log:
+        return measure.text(values.mean())
     return mean_of(list(values), measure.digits, measure.most)
 
 
@@ -139,7 +142,7 @@ def every_seed(verdict: Verdict) -> Table:
     """Both values of each seed, and their difference in the unit that is tested."""
     measure, rows = verdict.result.measure, []
     for seed, ours, theirs in verdict.result.pairs.itertuples():
-        values = shown(measure, ours), shown(measure, theirs)
+        values = map(measure.text, (ours, theirs))
         row = {"seed": str(seed)} | dict(zip(verdict.names, values, strict=True))
         rows.append(row | {"difference": f"{ours - theirs:+.{measure.digits}f}"})
     return Table(rows)

@@ -5,8 +5,8 @@ planned comparison; their table, sentences and legend.
 import math
 from itertools import chain
 
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.families import headlines
-from rope_lab.results.comparisons.results import Result
 from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import (
     AHEAD,
@@ -81,8 +81,10 @@ def kind(result: Result) -> str:
 
 def basis(result: Result) -> str:
     """What a verdict rests on: `planned`, what is wrong with the plan, or `exploratory`."""
+    if result.family.problems:
+        return result.family.problems[0].word
     if result.family.planned:
-        return result.family.problems[0].word if result.family.problems else kind(result)
+        return kind(result)
     searched = result.comparison.searched
     return kind(result) if searched else "exploratory (one learning rate, not searched)"
 
@@ -137,14 +139,14 @@ def ratio(difference: Interval) -> Interval:
 
 def gain_text(result: Result) -> str:
     """The gain with its interval; of logarithms of steps, as a ratio."""
-    if result.measure.at == "log steps" and result.gain.n:
+    if result.measure.is_log and result.gain.n:
         return f"{interval(ratio(result.difference), '.2f')} times the steps"
     return signed(result.gain, result.measure.digits)
 
 
 def in_unit(result: Result) -> str:
     """The gain with its interval and its unit."""
-    if result.measure.at == "log steps" or not result.gain.n:
+    if result.measure.is_log or not result.gain.n:
         return gain_text(result)
     return f"{gain_text(result)} {result.measure.unit}"
 
@@ -174,12 +176,10 @@ def table(found: list[Result], published: Published) -> Table:
 
 def _means(result: Result) -> str:
     """`65.6 → 104.6`, the baseline's first."""
-    (ours, theirs), digits = result.means, result.measure.digits
     if not result.gain.n:
         return NONE
-    if result.measure.at == "log steps":
-        ours, theirs, digits = math.exp(ours), math.exp(theirs), 0
-    return f"{theirs:,.{digits}f} → {ours:,.{digits}f}"
+    ours, theirs = map(result.measure.text, result.means)
+    return f"{theirs} → {ours}"
 
 
 def sentences(found: list[Result], published: Published) -> list[str]:

@@ -1,7 +1,7 @@
-"""The search for the learning rates of two schemes: the same rates for both, on the same seeds.
+"""The search for the learning rates of schemes: the same rates for all, on the same seeds.
 
 First every rate on one seed; then the best two of each scheme on the other seeds. If the best rate
-of either scheme is the lowest or the highest, both schemes get one more rate there.
+of a scheme is the lowest or the highest, all schemes get one more rate there.
 """
 
 import math
@@ -46,7 +46,7 @@ class Search:
     ¼ ½ 1 2 4 times the usual one for five; seeds: all rates are tried on the first one.
     """
 
-    schemes: tuple[str, str]
+    schemes: tuple[str, ...]
     usual: float
     rates: int
     seeds: Sequence[int]
@@ -64,52 +64,34 @@ class Search:
 
     def progress(self, gains: Gains) -> SearchState:
         """What it has found in the runs that have ended, and which runs are next."""
-        begun, widenings = self._on_first_seed(gains)
-        if begun.missing:
-            return begun
-        finalists = {}
-        for scheme in self.schemes:
-            ranked = self._ranked(scheme, begun.rates, self.seeds[:1], gains)
-            finalists[scheme] = ranked[:FINALISTS]
-        return self._on_all_seeds(finalists, begun.rates, gains, widenings)
-
-    def _on_first_seed(self, gains: Gains) -> tuple[SearchState, int]:
-        """Every rate on one seed, with more rates while the best of a scheme is at an end; and how
-        often rates may still be added.
-        """
-        rates, seed, widenings = self.grid, self.seeds[0], WIDENINGS
+        rates, widenings = self.grid, WIDENINGS
+        finalists: dict[str, list[float]] = {}  # of each scheme, once every rate has been tried
         while True:
-            cells = [Cell(scheme, rate, seed) for rate in rates for scheme in self.schemes]
-            missing = [cell for cell in cells if cell not in gains]
-            if missing:
-                return SearchState(missing, rates), widenings
-            best = [self._ranked(scheme, rates, [seed], gains)[0] for scheme in self.schemes]
-            new = _beyond(rates, best)
-            if not new or not widenings:
-                return SearchState([], rates), widenings
-            rates, widenings = sorted([*rates, *new]), widenings - 1
-
-    def _on_all_seeds(
-        self, finalists: dict[str, list[float]], rates: list[float], gains: Gains, widenings: int
-    ) -> SearchState:
-        """The finalists of each scheme on every seed, with more rates while the best is at an
-        end.
-        """
-        while True:
-            cells = []
-            for seed in self.seeds:
-                for scheme, own in finalists.items():
-                    cells += [Cell(scheme, rate, seed) for rate in sorted(own)]
-            missing = [cell for cell in cells if cell not in gains]
+            missing = [cell for cell in self._cells(rates, finalists) if cell not in gains]
             if missing:
                 return SearchState(missing, rates)
-            best = {s: self._ranked(s, own, self.seeds, gains)[0] for s, own in finalists.items()}
-            new = _beyond(rates, best.values())
-            if not new or not widenings:
+            seeds = self.seeds if finalists else self.seeds[:1]
+            best = {}
+            for scheme in self.schemes:
+                best[scheme] = self._ranked(scheme, finalists.get(scheme, rates), seeds, gains)[0]
+            beyond = _beyond(rates, best.values())
+            if beyond and widenings:
+                rates, widenings = sorted([*rates, *beyond]), widenings - 1
+                finalists = {scheme: [*own, *beyond] for scheme, own in finalists.items()}
+            elif not finalists:
+                for scheme in self.schemes:
+                    finalists[scheme] = self._ranked(scheme, rates, seeds, gains)[:FINALISTS]
+            else:
                 at_end = [scheme for scheme, rate in best.items() if _beyond(rates, [rate])]
                 return SearchState([], rates, best, at_end)
-            rates, widenings = sorted([*rates, *new]), widenings - 1
-            finalists = {scheme: [*own, *new] for scheme, own in finalists.items()}
+
+    def _cells(self, rates: list[float], finalists: dict[str, list[float]]) -> list[Cell]:
+        """Every rate on the first seed, then the finalists on all seeds."""
+        cells = [Cell(scheme, rate, self.seeds[0]) for rate in rates for scheme in self.schemes]
+        for seed in self.seeds:
+            for scheme, own in finalists.items():
+                cells += [Cell(scheme, rate, seed) for rate in sorted(own)]
+        return list(dict.fromkeys(cells))
 
     def _ranked(
         self, scheme: str, rates: Sequence[float], seeds: Sequence[int], gains: Gains

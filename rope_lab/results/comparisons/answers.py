@@ -67,6 +67,8 @@ class Family:
     several, one: its name if it has several tests, after their number, and if it has one
     corrected:    False: p values are shown as they are
     untested:     why no number may be shown; empty if there is none
+    open:         whether runs are to come
+    problems:     why a planned one does not count as planned, the worst first
     """
 
     comparisons: list[Comparison]
@@ -75,6 +77,8 @@ class Family:
     corrected: bool = True
     untested: str = ""
     planned = False
+    open = False
+    problems: tuple = ()
 
 
 @dataclass(frozen=True, eq=False)

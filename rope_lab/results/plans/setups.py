@@ -1,0 +1,47 @@
+"""The runs of folders as setups: one's own beside kept ones, those of plans by study."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rope_lab.results.plans.find import setups_with_studies, with_runs
+from rope_lab.results.plans.study import of_rows
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import ByFolder, is_kept, one_each, with_those_below
+from rope_lab.results.records.setups import Setup
+
+
+def to_read(folders: Iterable[Path]) -> list[Path]:
+    """The folders to read. Beside run folders, which hold one's own runs, folders of kept runs come
+    with those below them that hold no plan's runs; kept ones first: of two runs with one seed the
+    last counts.
+    """
+    folders = list(folders)
+    has_own = not all(map(is_kept, folders))
+    found = []
+    for path in [path for folder in folders for path in with_those_below(folder)]:
+        if path in folders or (has_own and not of_rows(path)):
+            found.append(path)
+    return sorted(found, key=is_kept, reverse=True)
+
+
+def of_own_recipes(found: ByFolder, folders: Iterable[Path]) -> ByFolder:
+    """Of the runs read, those of the recipes of one's own runs or, without any, of these
+    folders.
+    """
+    own = [folder for folder in folders if not is_kept(folder)] or folders
+    recipes = {run.recipe_id for folder in own for run in found[folder]}
+    kept = {}
+    for path, runs in found.items():
+        kept[path] = [run for run in runs if run.recipe_id in recipes]
+    return kept
+
+
+def setups_of_folders(found: ByFolder, published: Published) -> tuple[list[Setup], list[str]]:
+    """The setups of all runs, those of a folder's studies by study; and problems."""
+    planned = []
+    runs, problems = one_each(*found.values())
+    for folder, part in found.items():
+        of_plan, wrong = with_runs(of_rows(folder), part)
+        planned += of_plan
+        problems += wrong
+    return setups_with_studies(runs, published, planned), problems
