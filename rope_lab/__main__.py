@@ -29,6 +29,10 @@ COMMANDS = {
         "probe": ("Measure how a trained run uses its positions", "probe"),
         "rm": ("Delete runs", "rm"),
     },
+    "Schemes": {
+        "show": ("Show a scheme: formula, picture, cost, scores", "showing.command"),
+        "export": ("Write a scheme as a file without rope_lab", "exporting.command"),
+    },
     "Check and count": {
         "check": ("Check a scheme or a task of your own", "check"),
         "plan": ("Test the comparisons of a plan", "plan"),
