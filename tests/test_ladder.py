@@ -58,7 +58,7 @@ def test_the_law_that_made_the_losses_is_found():
     assert found == pytest.approx((LAW.floor, LAW.scale, LAW.exponent), rel=2e-3)
 
 
-def test_no_law_of_two_sizes_or_of_a_loss_that_rises():
+def test_two_sizes_or_a_rising_loss_give_no_law():
     assert fitted([1e12, 1e13], [2.0, 1.9]) is None
     assert fitted([1e12, 1e13, 1e14], [2.0, 2.1, 2.2]) is None
 
@@ -110,7 +110,7 @@ def test_slope_is_the_mean_of_the_seeds_lines(like):
         projected(rungs, found, 16e6 + 1)
 
 
-def test_a_seed_without_a_pair_at_each_size_has_no_line(like):
+def test_a_seed_without_every_pair_has_no_line(like):
     rungs = ladder_of(like, [[0.1, 0.2, 0.1], [0.1, 0.2, 0.1], [0.1, 0.2, 0.1]])
     found = [rung.leads("mine", "rope", report_of(like)) for rung in rungs]
     found[1] = found[1].drop(2)

@@ -109,7 +109,9 @@ def _rung(ladder: Ladder, number: int, rates: Rates) -> Rung:
     now = ended(every, ladder.folder)
     if len(now) < len(every):
         raise Stopped(f"{len(now)} of {len(every)} runs of {size.name} have ended")
-    runs = {scheme: [now[job] for job in those] for scheme, those in jobs.items()}
+    runs = {}
+    for scheme, those in jobs.items():
+        runs[scheme] = [now[job] for job in those]
     return Rung(size.name, size.parameters, runs)
 
 
