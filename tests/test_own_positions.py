@@ -217,10 +217,15 @@ QUICK = ["axial_rope", "rope_mixed", "alibi", "t5_bias", "inkling", "cope", "pop
 QUICK += ["randomized_rope", "kv_shared_back", "selective_rope", "gemma4", "ssmax", "grape_a"]
 
 
-@pytest.mark.parametrize("name", slow_except(QUICK, SCHEMES))
-def test_rows_with_their_own_positions_are_equal_however_read(name):
+NEAR = "rope_remapped position.original=12 position.near=5 position.v=1 position.o=-1"
+REMAPPED = [f"{NEAR} position.method={method}" for method in ("rerope", "dual_chunk")]
+
+
+@pytest.mark.parametrize("written", [*slow_except(QUICK, SCHEMES), *REMAPPED])
+def test_rows_with_their_own_positions_are_equal_however_read(written):
     """In one pass, alone, in parts with a cache, and left-padded; [B, T] is [T] in each row."""
-    model = make_model(name)
+    name, *settings = written.split()
+    model = make_model(name, *settings)
     note = own_positions(model)
     assert note is None or (name in NOT_WITHIN and "tokens before it" in note)
     pos = torch.arange(TOKENS.shape[1]) // torch.arange(1, 4)[:, None]
