@@ -9,7 +9,7 @@ from conftest import SCHEMES, only_folder, slow_except
 from parsers import parse, problems_of
 from sources import SCHEME
 from sums import D, H, make_model
-from trained import load, run
+from trained import run
 
 from rope_lab import probe, sample
 from rope_lab.checking.schemes import TOKENS, own_positions
@@ -18,7 +18,7 @@ from rope_lab.text import ConfigError
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches
 from rope_lab.train.generate import generate
-from rope_lab.train.trainer import build, resolve, update
+from rope_lab.train.trainer import build, resolve
 from tasks.addition import Addition
 from tasks.base import PackedTask
 from tasks.events import Events
@@ -199,18 +199,6 @@ def test_a_problem_that_is_right_is_graded_right():
             return torch.nn.functional.one_hot(following, len(task.alphabet))[None].double()
 
     assert exact_matches(Seer(), [problem]) == [True]
-
-
-@pytest.mark.parametrize("position", ["axial_rope", "abacus"])
-def test_parts_of_a_step_have_their_own_positions(position):
-    words = ["task=addition", f"position={position}", "device=cpu", "train.precision=float32"]
-    words += ["model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=4"]
-    words += ["eval.problems=8", "eval.sequences=2", "task.digits=3"]
-    losses = []
-    for accumulate in (1, 2):
-        trainer = build(resolve(load(*words, f"train.accumulate={accumulate}")))
-        losses.append(update(trainer, 0)[:2])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 QUICK = ["axial_rope", "rope_mixed", "alibi", "t5_bias", "inkling", "cope", "pope_roper", "fire"]
