@@ -58,7 +58,7 @@ def test_the_law_that_made_the_losses_is_found():
     assert found == pytest.approx((LAW.floor, LAW.scale, LAW.exponent), rel=2e-3)
 
 
-def test_no_law_of_two_sizes_or_of_a_loss_that_rises():
+def test_two_sizes_or_a_rising_loss_have_no_law():
     assert fitted([1e12, 1e13], [2.0, 1.9]) is None
     assert fitted([1e12, 1e13, 1e14], [2.0, 2.1, 2.2]) is None
 
@@ -110,7 +110,7 @@ def test_slope_is_the_mean_of_the_seeds_lines(like):
         projected(rungs, found, 16e6 + 1)
 
 
-def test_a_seed_without_a_pair_at_each_size_has_no_line(like):
+def test_a_seed_without_every_size_has_no_line(like):
     rungs = ladder_of(like, [[0.1, 0.2, 0.1], [0.1, 0.2, 0.1], [0.1, 0.2, 0.1]])
     found = [rung.leads("mine", "rope", report_of(like)) for rung in rungs]
     found[1] = found[1].drop(2)
@@ -228,7 +228,7 @@ def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
     assert {job.cfg.seed for job in untrained["size 32x2"]} == {200, 201}
     assert {job.cfg.seed for job in untrained["search at 16x1"]} == {100}
     page = (tmp_path / "it" / ladder_page.PAGE).read_text()
-    assert "RoPER leads RoPE by +0.1000" in page
+    assert "the lead of RoPER over RoPE is +0.1000" in page
     assert (tmp_path / "it" / "figures" / ladder_page.FIGURE).exists()
     untrained.clear()
     again = command([*WORDS, *OWN], tmp_path, laddering.main)

@@ -2,6 +2,7 @@
 two smallest sizes; then every scheme is trained at every size, in pairs by seed.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -102,14 +103,16 @@ def _gain(run: Run) -> float:
 def _rung(ladder: Ladder, number: int, rates: Rates) -> Rung:
     """The runs of one size, made if they are missing. Raises Stopped."""
     size, jobs = ladder.sizes[number], _jobs(ladder, number, rates)
-    every = [job for those in jobs.values() for job in those]
+    every = list(itertools.chain(*jobs.values()))
     waiting = [job for job in every if job not in ended(every, ladder.folder)]
     if waiting:
         launch(ladder.launcher, waiting, f"size {size.name}", shows_scores=False)
     now = ended(every, ladder.folder)
     if len(now) < len(every):
         raise Stopped(f"{len(now)} of {len(every)} runs of {size.name} have ended")
-    runs = {scheme: [now[job] for job in those] for scheme, those in jobs.items()}
+    runs = {}
+    for scheme, those in jobs.items():
+        runs[scheme] = [now[job] for job in those]
     return Rung(size.name, size.parameters, runs)
 
 
@@ -153,7 +156,7 @@ def _missing(ladder: Ladder, states: list[SearchState]) -> list[int]:
             rates[scheme] = carried([state.best[scheme] for state in states], ladder.sizes)
         for number in range(len(ladder.sizes)):
             jobs = _jobs(ladder, number, rates)
-            every = [job for those in jobs.values() for job in those]
+            every = list(itertools.chain(*jobs.values()))
             counts[number] -= len(ended(every, ladder.folder))
     for number, state in enumerate(states):
         if state.missing:

@@ -84,7 +84,7 @@ def sentences(
     largest, found = t_interval(leads[-1]), slope(rungs, leads)
     at = f"{rungs[-1].parameters:,} parameters"
     lines = [
-        f"At {at} {title} leads {baseline} by {tables.signed(largest, DIGITS)} nats per token."
+        f"At {at} the lead of {title} over {baseline} is {tables.signed(largest, DIGITS)} nats."
     ]
     grows = f"Per doubling of parameters this lead changes by {tables.signed(found, DIGITS)}"
     if may_change_sign(largest, found):
