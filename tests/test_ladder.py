@@ -24,7 +24,7 @@ from rope_lab.results.comparisons.ladder import (
 )
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.records.folders import read, read_run
-from rope_lab.results.views import ladder_figure, ladder_page
+from rope_lab.results.views import ladder_figure, ladder_page, render
 from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.config import load
@@ -145,6 +145,17 @@ def test_sentences_say_so(like):
     assert "Projected to 8,000,000" in texts[0]
 
 
+def test_a_best_rate_at_an_end_comes_first(like, tmp_path, monkeypatch):
+    monkeypatch.setattr(render, "svg", lambda chart: b"")
+    rungs = ladder_of(like, [[0.1, 0.2], [0.1, 0.2], [0.1, 0.2]])
+    names = {"rope": "rope", "mine": "mine"}
+    rates = {scheme: [0.001] * 3 for scheme in names}
+    page = tmp_path / ladder_page.PAGE
+    ladder_page.write(page, rungs, rates, names, [("mine", "1M")])
+    first = page.read_text().partition("\n- ")[2]
+    assert first.startswith("**The best rate of mine at 1M is the lowest or the highest tried")
+
+
 def test_curves_of_the_lead_have_the_right_sign(like):
     curves = {"eval/loss": ([0, 50, 100], [3.0, 2.0, 1.0])}
     better = {"eval/loss": ([0, 50, 100], [3.0, 1.5, 0.9])}
@@ -230,6 +241,7 @@ def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
     page = (tmp_path / "it" / ladder_page.PAGE).read_text()
     assert "the lead of RoPER over RoPE is +0.1000" in page
     assert (tmp_path / "it" / "figures" / ladder_page.FIGURE).exists()
+    assert "The best rate of RoPE at" not in page  # both are within those tried
     untrained.clear()
     again = command([*WORDS, *OWN], tmp_path, laddering.main)
     assert (again.returncode, untrained) == (0, {})
