@@ -80,10 +80,10 @@ def ladder(
         folder=_folder(schemes, usual, out),
         launcher=sweep.launcher_settings(sweep.side_by_side(hydra)),
     )
-    rungs, rates = stages.climb(asked, asks(yes, hours("--at-most", at_most)))
+    climbed = stages.climb(asked, asks(yes, hours("--at-most", at_most)))
     page = asked.folder / ladder_page.PAGE
     named = {scheme: run_name(scheme) for scheme in schemes}
-    ladder_page.write(page, rungs, rates, named, projected)
+    ladder_page.write(page, climbed.rungs, climbed.rates, named, climbed.at_end, projected)
     return page
 
 
