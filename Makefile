@@ -48,6 +48,7 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 	.venv/bin/python scripts/published_beside_ours.py
 	$(RUN) rope_lab.probe results/probes/*.json
 	.venv/bin/python scripts/make_pictures.py
+	.venv/bin/python scripts/scheme_tables.py && .venv/bin/python scripts/scheme_pages.py
 
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')
 	$(RUN) rope_lab.report $(ARGS)

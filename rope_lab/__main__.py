@@ -13,6 +13,7 @@ from rope_lab.text import nearest
 COMMANDS = {
     "Ask": {
         "compare": ("Compare two schemes up to a verdict", "comparing.command"),
+        "ladder": ("Compare schemes at several sizes", "laddering.command"),
         "extend": ("Read longer texts with trained runs", "extending.command"),
     },
     "Train": {
@@ -27,6 +28,10 @@ COMMANDS = {
         "sample": ("Show problems or text with a run's completions", "sample"),
         "probe": ("Measure how a trained run uses its positions", "probe"),
         "rm": ("Delete runs", "rm"),
+    },
+    "Schemes": {
+        "show": ("Show a scheme: formula, picture, cost, scores", "showing.command"),
+        "export": ("Write a scheme as a file without rope_lab", "exporting.command"),
     },
     "Check and count": {
         "check": ("Check a scheme or a task of your own", "check"),

@@ -131,6 +131,7 @@ def test_an_entry_by_another_rule_is_refused(entry):
     assert any("rule 0" in line for line in board.problems(entry))
 
 
+@pytest.mark.slow
 def test_the_protocol_is_nine_tasks_three_rates_three_seeds(tmp_path):
     plugin.forget_files()
     (tmp_path / "other.py").write_text(MINE)

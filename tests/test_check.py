@@ -291,11 +291,20 @@ PLANTED = [
     *(("position", START + body + "\n", name, words) for body, name, words in MISTAKES),
     *(("task", TASK.replace(old, new), name, words) for old, new, name, words in WRONG_TASKS),
 ]
+SECONDS = {"changed in place", "the gradient of embedding.weight", "detach"}  # found by gradients
 
 
-@pytest.mark.parametrize(
-    ("group", "source", "name", "words"), PLANTED, ids=[each[-1] for each in PLANTED]
-)
+def planted() -> list:
+    """The mistakes as parameters of a test; those that take seconds are slow."""
+    slow = pytest.mark.slow
+    found = []
+    for mistake in PLANTED:
+        marks = [slow] if mistake[-1] in SECONDS else []
+        found.append(pytest.param(*mistake, marks=marks, id=mistake[-1]))
+    return found
+
+
+@pytest.mark.parametrize(("group", "source", "name", "words"), planted())
 def test_a_planted_mistake_is_named(write, group, source, name, words):
     assert source != TASK
     write("own.py", source)

@@ -237,7 +237,7 @@ def test_problems_grow_with_the_length_and_are_graded(tmp_path):
     lengths, made = set(), {}
     for key, (job,) in jobs.items():
         cfg = job.resolved
-        assert cfg.eval.lengths == [2, 4, 8, 12, 24]
+        assert cfg.eval.lengths == [8, 24]
         if key.steps:
             lengths.add((key.at, cfg.task["string_length"], cfg.train.seq_len))
         made[key] = [read_run(own.folder)]
@@ -245,3 +245,15 @@ def test_problems_grow_with_the_length_and_are_graded(tmp_path):
     report = Published().report("needle", {"eval/accuracy"}, {})
     assert longer_page.conclusions(made, report, trained) == []  # of runs without these lengths
     assert WINDOWS not in " ".join(longer_page.table(made, report, trained).columns)
+
+
+def test_shares_by_depth_are_means_over_parents(found):
+    key, (one,) = next(iter(found.ways.items()))
+    slices = [{f"depth_at_{key.length}": {"0": (9, share), "10": (9, 1.0)}} for share in (0.2, 0.4)]
+    runs = [replace(one, seed=seed, slices=each) for seed, each in enumerate(slices)]
+    table = longer_page.crossed({key: runs}, Published())
+    assert table.note == "Share of problems correct by tenths of the haystack before the needle:"
+    assert table.rows == [
+        {"way": key.way, "further training": "–", "0": "0.30", "10": "1.00"},
+    ]
+    assert longer_page.crossed({key: [one]}, Published()).rows == []

@@ -21,9 +21,9 @@ PACKAGES = {
 LAYERS = ("records", "comparisons", "plans", "views")  # of results, each above those before it
 # The packages and commands that may import each heavy library.
 USERS = {
-    "torch": "model train checking probe bench notebook",
+    "torch": "model train checking probe bench notebook exporting",
     "scipy": "results",
-    "pandas": "launch results report notebook power scores",
+    "pandas": "launch results report notebook power scores showing",
     "altair": "results report",
     "vl_convert": "results",
     "jinja2": "report",

@@ -104,11 +104,15 @@ def _check_scheme(order: Order, scheme: str, common: list[str]) -> None:
     """
     if scheme in (order.ours, order.theirs):  # one of ours, not a copy
         return
-    words = [*common, f"position={path_of(scheme, order.folder)}"]
-    for kind, name, message in check(trainer.resolve(config.load(*words)), "position"):
+    check_own(run_name(scheme), [*common, f"position={path_of(scheme, order.folder)}"])
+
+
+def check_own(name: str, words: list[str]) -> None:
+    """Raises ConfigError if the scheme of a run, given as overrides, fails one of our checks."""
+    for kind, failed, message in check(trainer.resolve(config.load(*words)), "position"):
         if kind == "WRONG":
             remedy = "rope-lab check says more"
-            raise ConfigError(f"{run_name(scheme)} fails the check {name}: {message}; {remedy}")
+            raise ConfigError(f"{name} fails the check {failed}: {message}; {remedy}")
 
 
 def _words(order: Order, common: list[str], cell: Cell) -> list[str]:

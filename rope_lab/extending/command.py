@@ -9,6 +9,7 @@ results/extend/, extend.md. The same command resumes.
 Exit status: 0 done, 12 runs are to come, 2 refused.
 """
 
+import itertools
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -69,7 +70,7 @@ def extend(
 
 def _made(jobs: Jobs, launcher: dict, folder: Path, ask: Asks) -> dict[Key, list[Run]]:
     """The runs of all jobs; those that are missing are made. Raises Stopped."""
-    every = list(dict.fromkeys(job for those in jobs.values() for job in those))
+    every = list(dict.fromkeys(itertools.chain(*jobs.values())))
     before = ended(every, folder)
     waiting = [job for job in every if job not in before]
     if waiting:

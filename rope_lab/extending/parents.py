@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.text import FIND_RUNS, ConfigError, flat
 from rope_lab.train import config, run
 from rope_lab.train.config import Config
@@ -97,11 +97,16 @@ def targets(parent: Parent, lengths: str) -> tuple[int, list[Target]]:
     return trained_length, sorted(found, key=lambda target: target.times)
 
 
+def report_of(cfg: Config) -> TaskReport:
+    """How the task of a run is shown."""
+    return Published().report(cfg.names.task, {"eval/loss"}, {})
+
+
 def longest_setting(cfg: Config) -> str:
     """The setting that is the longest length of training, `task.string_length`. Raises ConfigError
     if the task has no lengths.
     """
-    setting = Published().report(cfg.names.task, {"eval/loss"}, {}).length["longest"]
+    setting = report_of(cfg).length["longest"]
     if not setting:
         known = "results/published.yaml names no setting of its longest length"
         raise ConfigError(f"task={cfg.names.task}: {known}; take another task")

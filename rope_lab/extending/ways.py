@@ -14,11 +14,12 @@ from typing import Any
 import yaml
 
 from rope_lab.comparing.launching import RUNS
-from rope_lab.extending.parents import Parent, Target, longest_setting
+from rope_lab.extending.parents import Parent, Target, longest_setting, report_of
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.longer import AS_IS, WINDOWS, Key
 from rope_lab.text import flat, nested
 from rope_lab.train import config
+from rope_lab.train.config import Config
 from rope_lab.train.instantiate import CONF
 
 SCALINGS = {
@@ -98,13 +99,13 @@ def _class_of(file: str) -> str:
     return yaml.safe_load((CONF / f"{file}.yaml").read_text("utf-8"))["_target_"]
 
 
-def lengths_of(trained: int, targets: Sequence[Target]) -> list[int]:
-    """The lengths that every run is evaluated at: a quarter, a half and all of the training length;
-    of each longer text the half and all.
+def lengths_of(cfg: Config, trained: int, targets: Sequence[Target]) -> list[int]:
+    """The lengths that every run is evaluated at: that of training and the longer ones. Of a loss
+    by position also the half of each, and a quarter of the first.
     """
-    lengths = {trained // 4, trained // 2, trained}
-    for target in targets:
-        lengths |= {target.length // 2, target.length}
+    lengths = {trained, *(target.length for target in targets)}
+    if not report_of(cfg).measure.share:
+        lengths |= {length // 2 for length in lengths} | {trained // 4}
     return sorted(length for length in lengths if length > 0)
 
 
@@ -116,11 +117,12 @@ def jobs(
     trained: the longest length of training; steps: of further training. A run that serves several
     lengths stands under each of them.
     """
+    lengths = lengths_of(every[0].cfg, trained, targets)
     once: dict[str, Job] = {}
     found: dict[Key, list[Job]] = {}
     for target in targets:
         for key, changed in _keys(every[0], target, steps):
-            changed |= {"eval.lengths": lengths_of(trained, targets), "eval.every": max(steps, 1)}
+            changed |= {"eval.lengths": lengths, "eval.every": max(steps, 1)}
             found[key] = []
             for parent in every:
                 job = _job(parent, changed, key, folder)

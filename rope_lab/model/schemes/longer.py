@@ -1,7 +1,7 @@
 """Longer texts: distances beyond those of training are replaced by trained ones.
 
 Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width, C pairs
-of a head's features. Where positions are [B, T], shapes begin with B too.
+of a head's features. Positions are [T] and [S] or, if each row has its own, [B, T] and [B, S].
 """
 
 import math
@@ -27,7 +27,7 @@ NEAR = {"rerope": 1 / 2, "self_extend": 1 / 4, "dual_chunk": 3 / 4}
 class Zone(NamedTuple):
     """Pairs of a query and a key that meet at positions of their own.
 
-    query_T, key_S: those positions; pairs_TS: bool, which pairs they are
+    query_T, key_S: those positions; pairs_TS: bool, which pairs they are; each may begin with B
     """
 
     query_T: Tensor
@@ -88,11 +88,11 @@ class Remapped(Rotary):
         return pos, None, None
 
     def with_keys(self, at: tuple, keys_T: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        """The positions, and of ReRoPE the factors of queries, float64 [T, 1]."""
+        """The positions, and ReRoPE's factors of queries: float64, [1, T, 1] or [B, 1, T, 1]."""
         if self.method != "rerope":
             return at
         ratio_T = precise(keys_T).log() / math.log(self.original)
-        return at[0], ratio_T.clamp(min=1).unsqueeze(-1), None
+        return at[0], ratio_T.clamp(min=1)[..., None, :, None], None
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
         return qkv_BT3HK
@@ -123,10 +123,10 @@ class Remapped(Rotary):
 
     def placed(self, part: str, x_BHTK: Tensor, pos_T: Tensor) -> Tensor:
         """Heads rotated as `part` of `qkvo` at positions."""
-        phases = self.phases(part, pos_T, x_BHTK.dtype)  # [T, 1, C, 2]
-        if phases is None:
-            return x_BHTK
-        return rotate(x_BHTK, phases.movedim(-3, -4), self.pairs)
+        phases = self.phases(part, pos_T, x_BHTK.dtype)  # [T, 1, C, 2] or [B, T, 1, C, 2]
+        if phases is not None:
+            phases = phases.transpose(-4, -3)
+        return rotate(x_BHTK, phases, self.pairs)
 
     def attention(
         self,
@@ -136,15 +136,14 @@ class Remapped(Rotary):
         cache: KVCache | None,
         sink: Tensor | None = None,
     ) -> Tensor:
-        n_T, sharper_T1, _ = at
+        n_T, sharper_1T1, _ = at
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
-        n_BT = n_T.expand(len(q_BHTK), -1)
-        i_BS = so_far("position", n_BT, cache)
-        zones = self.zones(n_T, i_BS[0] if n_T.dim() == 1 else i_BS)
+        i_BS = so_far("position", n_T.expand(len(q_BHTK), -1), cache)
+        zones = self.zones(n_T, i_BS if n_T.dim() > 1 else i_BS[0])
         with torch.autocast(q_BHTK.device.type, enabled=False):
-            if sharper_T1 is not None:
-                q_BHTK = sharper_T1.to(q_BHTK).unsqueeze(-3) * q_BHTK
-            scores_BHTS = q_BHTK.new_zeros(*q_BHTK.shape[:-1], k_BHSK.shape[2])
+            if sharper_1T1 is not None:
+                q_BHTK = sharper_1T1.to(q_BHTK) * q_BHTK
+            scores_BHTS = q_BHTK.new_zeros(*q_BHTK.shape[:-1], i_BS.shape[1])
             for zone in zones:
                 q = self.placed("q", q_BHTK, zone.query_T)
                 k = self.placed("k", k_BHSK, zone.key_S)
