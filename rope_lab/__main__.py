@@ -29,10 +29,17 @@ COMMANDS = {
         "probe": ("Measure how a trained run uses its positions", "probe"),
         "rm": ("Delete runs", "rm"),
     },
+    "Schemes": {
+        "show": ("Show a scheme: formula, picture, cost, scores", "showing.command"),
+        "export": ("Write a scheme as a file without rope_lab", "exporting.command"),
+    },
     "Check and count": {
         "check": ("Check a scheme or a task of your own", "check"),
         "plan": ("Test the comparisons of a plan", "plan"),
         "power": ("Compute how many seeds a difference needs", "power"),
+        "score": ("Score a scheme of your own on nine tasks, beside others", "score"),
+        "submit": ("Write an entry for the board from a scored scheme", "submit"),
+        "board": ("Check the entries, and write the board, results/board.md", "board"),
         "scores": ("Score schemes on tasks, results/scores.md", "scores"),
         "bench": ("Time training steps of schemes and other libraries", "bench"),
         "completion": ("Complete commands and settings in a shell", "completion"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import FEWEST, Column, columns, widest
+from rope_lab.results.comparisons.scores import FEWEST, Column, columns, mean_ranks, widest
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn, with_those_below
@@ -42,6 +42,11 @@ best of each column; * marks intervals wider than ±0.1.
 
 ![mean scores of schemes on tasks](figures/scores.svg)
 """  # noqa: E501
+ORDER = """## One order
+
+The mean rank (1 is best) over the {} tasks on which all of these schemes have †, at trained
+lengths. Intervals: bootstrap over tasks and seeds. It was made by looking at all results, so it is
+exploratory."""
 
 
 def cells(
@@ -72,6 +77,23 @@ def heat_map(drawn: pd.DataFrame, titles: list[str]) -> bytes:
     from rope_lab.results.views import heat, render  # here: slow to import
 
     return render.svg(heat.scores(drawn, titles))
+
+
+def order(tasks: list[Column], published: Published) -> list[str]:
+    """The schemes by their mean rank over the tasks on which the baseline's rate was searched, and
+    which cannot be told from the first, as parts of a page; none without three such schemes.
+    """
+    searched = [each for each in tasks if published.baseline in each.searched]
+    ranks = mean_ranks(searched)
+    if len(ranks) < FEWEST:
+        return []
+    rows = []
+    for place, (scheme, found) in enumerate(ranks.iterrows(), start=1):
+        rank = f"{found['mean']:.1f} ({found.low:.1f} to {found.high:.1f})"
+        rows.append({"": f"{place}", "scheme": published.title(scheme), "mean rank (95%)": rank})
+    first, *others = map(published.title, ranks.index[ranks["first"]])
+    alike = f"Not distinguishable from {first}: {', '.join(others) or 'no other scheme'}."
+    return [ORDER.format(len(searched)), markdown(Table(rows)), alike]
 
 
 def schemes(tasks: list[Column], published: Published) -> list[str]:
@@ -107,6 +129,6 @@ def main(arguments: list[str] | None = None) -> None:
     tasks = [each for each in shown if each.length is None]
     count = sum(len(scores) for each in tasks for scores in each.scores.values())
     table, drawn = cells(shown, schemes(tasks, published), published)
-    head = HEAD.format(f"{count:,}").rstrip()
-    parts = [head, markdown(table), bullets(map(origin, tasks))]
+    parts = [HEAD.format(f"{count:,}").rstrip(), *order(tasks, published), "## Every score"]
+    parts += [markdown(table), bullets(map(origin, tasks))]
     write_page(folder / PAGE, parts, {MAP: heat_map(drawn, [each.title for each in shown])})

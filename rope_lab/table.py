@@ -1,16 +1,17 @@
 """Run a whole comparison: `rope-lab table TABLE [--jobs N]`.
 
 The same command again resumes: finished runs are skipped, interrupted ones resumed. It can be
-stopped at any time: the most informative runs come first. Runs go side by side on the cores of this
-machine; hydra/launcher=ray or hydra/launcher=submitit_slurm sends them to a cluster,
-hydra/launcher=basic runs one after the other in this process.
+stopped at any time: the most informative runs come first. --bill runs nothing and says how long the
+missing runs take. Runs go side by side on the cores of this machine; hydra/launcher=ray or
+hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs one after the other
+in this process.
 """
 
 from collections.abc import Sequence
 from dataclasses import field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -19,8 +20,9 @@ from rope_lab.files import digest
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
-from rope_lab.results.plans.study import STRICT, Plan, Seeds, Study
-from rope_lab.text import ConfigError, argument_parser, nearest, show
+from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
+from rope_lab.searches import Best, best_rates, bill_of, cell_of, searched_rates
+from rope_lab.text import ConfigError, argument_parser, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import FILE, names
 from rope_lab.train.overrides import is_hydra, key_of, typed
@@ -38,28 +40,45 @@ class Block:
     task:     one task, or several
     seeds:    scheme → its seeds; a scheme may have settings, `rope position.q=0`, or be REST
     settings: overrides that all of these runs share, unless the scheme has others
+    rates:    learning rates to search: each scheme is first run at all of them, on the seed
+              `search`, and then at its best on its `seeds`; none: that of the settings
     """
 
     task: str | list[str]
     scale: str
     seeds: dict[str, Seeds]
     settings: list[str] = field(default_factory=list)
+    rates: list[Positive] = field(default_factory=list)
+    search: int = 100
 
-    def runs(self, rest: Sequence[str] = ()) -> list[list[str]]:
-        """The overrides of each run; REST stands for the schemes `rest`."""
+    def runs(self, rest: Sequence[str] = (), best: Best | None = None) -> list[list[str]]:
+        """The overrides of each run; REST stands for the schemes `rest`. If rates are searched, the
+        runs of the search, and then those whose best rate is known.
+        """
         tasks = [self.task] if isinstance(self.task, str) else self.task
         seeds_of_row = {}
         for row, seeds in self.seeds.items():
             rows = rest if row == REST else [row]
             seeds_of_row |= dict.fromkeys(rows, seeds)
         runs = []
+        for task, row, rate in product(tasks, seeds_of_row, self.rates):
+            runs.append(self._run(task, row, self.search, [f"train.lr={rate:g}"]))
         every = sorted(set().union(*seeds_of_row.values()))
         for seed, task, row in product(every, tasks, seeds_of_row):
             if seed in seeds_of_row[row]:
-                scheme, *own = row.split()
-                chosen = [f"task={task}", f"position={scheme}", f"seed={seed}"]
-                runs.append([*chosen, f"scale={self.scale}", *self.settings, *own])
+                words = self._run(task, row, seed, [])
+                rate = (best or {}).get(cell_of(words))
+                if not self.rates:
+                    runs.append(words)
+                elif rate:
+                    runs.append(self._run(task, row, seed, [rate]))
         return runs
+
+    def _run(self, task: str, row: str, seed: int, rate: list[str]) -> list[str]:
+        """The overrides of a run; rate: `train.lr=0.002`, if it is searched."""
+        scheme, *own = row.split()
+        chosen = [f"task={task}", f"position={scheme}", f"seed={seed}", f"scale={self.scale}"]
+        return [*chosen, *self.settings, *rate, *own]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -74,15 +93,15 @@ class RunTable:
     blocks: Annotated[list[Block], Field(min_length=1)]
     plan: str = ""
 
-    def runs(self) -> list[list[str]]:
-        """The overrides of each run."""
+    def runs(self, best: Best | None = None) -> list[list[str]]:
+        """The overrides of each run, as in Block."""
         named = set()
         for block in self.blocks:
             named |= {row.split()[0] for row in block.seeds}
         rest = [name for name in names("position") if name not in named]
         runs = []
         for block in self.blocks:
-            runs += block.runs(rest)
+            runs += block.runs(rest, best)
         return runs
 
 
@@ -136,9 +155,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--list", action="store_true", help="run nothing, only list what is missing"
     )
+    parser.add_argument(
+        "--bill", action="store_true", help="run nothing, only say how long the missing runs take"
+    )
     parser.add_argument("overrides", nargs="*", help="settings of all runs: wandb.mode=disabled")
     given = parser.parse_intermixed_args(arguments)
     try:
+        if given.bill:
+            say(bill_text(given.table, given.overrides, given.jobs))
+            parser.exit()
         status = run(given.table, given.overrides, given.jobs, given.list)
         parser.exit(status)
     except ConfigError as error:
@@ -153,25 +178,65 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     overrides: of all runs, and Hydra's own
     jobs:      parallel runs; None: as the launcher has it
     """
-    tables = find(name)
-    runs = [words for table in tables for words in table.runs()]
+    tables, extra = find(name), _of_runs(overrides)
+    settings = _launcher(overrides, jobs)
+    _check_free(tables, extra)
+    shows_scores = not any(table.plan for table in tables)
+    searches = _jobs(tables, {}, extra)
+    if not any(block.rates for table in tables for block in table.blocks):
+        return sweep.launch(searches, settings, Path(name).stem, not only_list, shows_scores)
+    known = best_rates(searches, extra)
+    while True:  # the search, then the runs at the best rates
+        every = _jobs(tables, known, extra)
+        status = sweep.launch(every, settings, Path(name).stem, not only_list)
+        best = best_rates(searches, extra)
+        if status or best == known:
+            return status
+        known = best
+
+
+def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
+    """How long the missing runs of a table take, a line for each task. Raises ConfigError.
+
+    A rate that is still to be searched changes no time: the runs that follow it count too.
+    """
+    tables, extra = find(name), _of_runs(overrides)
+    settings = _launcher(overrides, jobs)
+    _check_free(tables, extra)
+    searches = _jobs(tables, {}, extra)
+    rates = {cell: next(iter(jobs)) for cell, jobs in searched_rates(searches, extra).items()}
+    rates |= best_rates(searches, extra)
+    return bill_of(_jobs(tables, rates, extra), settings)
+
+
+def _of_runs(overrides: list[str]) -> list[str]:
+    return [word for word in overrides if not is_hydra(word)]
+
+
+def _launcher(overrides: list[str], jobs: int | None) -> dict[str, Any]:
+    """The settings of the launcher. Raises ConfigError."""
     hydra = [word for word in overrides if is_hydra(word)]
-    extra = [word for word in overrides if not is_hydra(word)]
+    if jobs is not None:
+        hydra.append(f"hydra.launcher.n_jobs={jobs}")
+    return sweep.launcher_settings(sweep.side_by_side(hydra))
+
+
+def _check_free(tables: list[RunTable], extra: list[str]) -> None:
+    """Raises ConfigError if the table itself sets one of the settings of all runs."""
     chosen = set()
-    for words in runs:
-        chosen |= {word.partition("=")[0] for word in words}
+    for table in tables:
+        for words in table.runs():
+            chosen |= set(map(key_of, words))
     for word in extra:
         if key_of(word) in chosen:
             raise ConfigError(f"{word}: the table sets it")
-    if jobs is not None:
-        hydra.append(f"hydra.launcher.n_jobs={jobs}")
-    settings = sweep.launcher_settings(sweep.side_by_side(hydra))
+
+
+def _jobs(tables: list[RunTable], best: Best, extra: list[str]) -> list[sweep.Job]:
+    """The runs of the tables, as far as they are known, each once."""
     every: dict[str, sweep.Job] = {}
     for table in tables:
-        for job in sweep.compose_jobs([[*words, *extra] for words in table.runs()]):
+        for job in sweep.compose_jobs([[*words, *extra] for words in table.runs(best)]):
             planned = replace(job, cfg=replace(job.cfg, plan=table.plan))
             every.setdefault(job.identity.run_id, planned)
-    shows_scores = not any(table.plan for table in tables)
-    return sweep.launch(
-        list(every.values()), settings, Path(name).stem, not only_list, shows_scores
-    )
+    return list(every.values())

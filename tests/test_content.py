@@ -27,7 +27,7 @@ from trained import make_scheme
 from rope_lab.checking.schemes import cached
 from rope_lab.model import cpu_linear
 from rope_lab.model.hooks import Dims
-from rope_lab.model.schemes import content
+from rope_lab.model.schemes import PaTH
 
 EYE = torch.eye(K, dtype=torch.float64)
 
@@ -120,7 +120,7 @@ def test_cope_is_its_formula():
 
 @pytest.mark.parametrize("block", [2, 64])
 def test_path_is_its_formula(block, monkeypatch):
-    monkeypatch.setattr(content, "BLOCK", block)
+    monkeypatch.setattr(PaTH, "block", block)
     scheme = learned("path")
     w1, w2 = (linear.weight for linear in scheme.project[LAYER])
     taps, beta = scheme.taps[LAYER].detach(), scheme.betas[LAYER]

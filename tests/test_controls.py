@@ -1,12 +1,11 @@
-"""Convolutions, smear, output gates and sinks, in float64 as explicit formulas."""
+"""Convolutions, smear, output gates and sinks. Their formulas are in test_oracles.py."""
 
 import itertools
 import re
 
 import pytest
 import torch
-from sums import DIMS, QKV, D, H, K, T, X, learned, make_model, rotated
-from torch import Tensor
+from sums import DIMS, QKV, D, H, K, T, X, learned, make_model
 from trained import load
 
 from rope_lab.checking.causality import causality
@@ -35,71 +34,6 @@ def trained(**more) -> Transformer:
             if any(word in name for word in own):
                 parameter += torch.randn(parameter.shape, generator=random, dtype=parameter.dtype)
     return model
-
-
-def conv(x: Tensor, module) -> Tensor:
-    """xₜ + Σ w₃₋ⱼ ∘ xₜ₋ⱼ, j < 4, 0 before the first token."""
-    taps, y = module.taps_N1X.squeeze(1), x.clone()
-    for t, back in itertools.product(range(x.shape[1]), range(4)):
-        if back <= t:
-            y[:, t] += taps[3 - back] * x[:, t - back]
-    return y
-
-
-def smeared(e: Tensor, module) -> Tensor:
-    """eₜ + λ σ(w eₜ[:12]) eₜ₋₁"""
-    y = e.clone()
-    for t in range(1, e.shape[1]):
-        gate = torch.sigmoid(e[:, t, :12] @ module.gate)
-        y[:, t] += module.scale * gate[:, None] * e[:, t - 1]
-    return y
-
-
-def attention(layer, x: Tensor, control: dict) -> Tensor:
-    """RoPE's attention, every score by itself."""
-    own = layer.attention
-    q, k, v = own.qkv(x).chunk(3, dim=-1)
-    kind = control.get("conv")
-    if kind == "canon":
-        q, k, v = conv(torch.cat([q, k, v], -1), own.conv).chunk(3, dim=-1)
-    if kind == "kv":
-        k, v = conv(torch.cat([k, v], -1), own.conv).chunk(2, dim=-1)
-    if kind == "k":
-        k = conv(k, own.conv)
-    q, k, v = (each.unflatten(-1, (H, K)) for each in (q, k, v))
-    o = torch.zeros_like(q)
-    sizes = x.shape[0], H, x.shape[1]
-    for b, h, n in itertools.product(*map(range, sizes)):
-        scores = [q[b, n, h] @ rotated(i - n) @ k[b, i, h] / K**0.5 for i in range(n + 1)]
-        weights = torch.stack(scores).exp()
-        sink = own.sink_H[h].exp() if control.get("sink") else 0
-        o[b, n, h] = weights / (weights.sum() + sink) @ v[b, : n + 1, h]
-    if control.get("gate"):
-        o = o * torch.sigmoid(own.gate(x)).unflatten(-1, (H, -1))
-    return own.out(o.flatten(2))
-
-
-@torch.no_grad()
-@controls
-def test_a_control_is_its_formula(control):
-    """Pre-norm, RoPE; also by incremental decoding, beyond the trained length."""
-    model = trained(**control)
-    canon = control.get("conv") == "canon"
-    x = model.embedding(TOKENS)
-    if control.get("smear"):
-        x = smeared(x, model.smear)
-    for layer in model.layers:
-        y = layer.norm1(x)
-        y = conv(y, layer.convs["before_attention"]) if canon else y
-        x = x + attention(layer, y, control)
-        y = layer.norm2(x)
-        y = conv(y, layer.convs["before_feed_forward"]) if canon else y
-        hidden = layer.up(y)
-        hidden = conv(hidden, layer.convs["in_feed_forward"]) if canon else hidden
-        x = x + layer.down(hidden.relu())
-    expected = model.unembedding(model.norm(x))
-    torch.testing.assert_close(model(TOKENS), expected, rtol=0, atol=1e-10)
-    cached(model)
 
 
 @controls
@@ -150,9 +84,9 @@ SINKS += ["rope", "pope", "kv_shift", "kv_shared_back"]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", SINKS)
+@pytest.mark.parametrize("name", ["fox", "grape_a", "cope", "path", "pope", "kv_shared_back"])
 @pytest.mark.parametrize("window", [None, 3])
-def test_a_sink_takes_its_part_of_any_schemes_softmax(name, window):
+def test_a_sink_takes_its_part_of_a_softmax(name, window):
     """o Z / (Z + eˢ): Z found from one sink predicts the outputs of another."""
     scheme = learned(name)
     for parameter in scheme.parameters():

@@ -227,6 +227,7 @@ def untrained(like, monkeypatch):
     return launched
 
 
+@pytest.mark.slow
 def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
     said = command([*WORDS, *OWN, "train.seq_len=64"], tmp_path, laddering.main)
     assert said.returncode == 12

@@ -12,6 +12,7 @@ from sources import SCHEME, TASK
 from trained import command, raising_signal_at
 
 from rope_lab.check import main as check
+from rope_lab.model.hooks import Dims
 from rope_lab.results import __main__ as results
 from rope_lab.sample import main as sample
 from rope_lab.train import config, loop, plugin, provenance
@@ -81,6 +82,33 @@ def test_an_edited_file_is_a_new_run(write, tmp_path):
     again = in_a_new_process(["position=own_slope.py"], tmp_path)
     assert "has already finished" in again.stdout
     assert f"records: runs/{old.name}" in again.stdout
+
+
+def test_a_file_is_the_scheme_of_some_layers(write, tmp_path, capsys):
+    """Settings, window and class as those of ours; an edited file is another run."""
+    (tmp_path / "schemes").mkdir()
+    path = write("schemes/own_part.py", SCHEME + "\nclass Steep(Slope):\n    pass\n")
+    words = ["position=layers", f"position.pattern={path}:Steep slope:3 window:8 *2 | none"]
+    words[1] = words[1].replace(str(tmp_path), ".")
+    assert in_a_new_process(words, tmp_path).returncode == 0
+    folder = only_folder(tmp_path / "runs")
+    content = json.loads((folder / "run.json").read_text())
+    recorded = "own_part.py:Steep slope:3 window:8 *2 | none"
+    assert content["config"]["position"]["pattern"] == recorded
+    assert content["provenance"]["plugin"].keys() == {"position"}
+    assert "schemes/" not in json.dumps(content)
+    with pytest.raises(SystemExit, match=r"own_part\.py:Steep: there is no such file.*--allow"):
+        sample([str(folder)])
+    sample([str(folder), "--allow", str(path)])
+    scheme = config.build_position(config.load(*words), Dims(16, 2, 64, n_layers=3))
+    assert [(scheme.in_layer(i).window, type(scheme.in_layer(i)).__name__) for i in (1, 2)] == [
+        (8, "Steep"),
+        (None, "PositionScheme"),
+    ]
+    assert scheme.in_layer(0).slope == 3.0
+    path.write_text(path.read_text() + "\n# edited\n")
+    assert in_a_new_process(words, tmp_path).returncode == 0
+    assert len(list((tmp_path / "runs").glob("*layers-s0-*"))) == 2
 
 
 def test_an_interrupted_run_of_an_unchanged_file_resumes(write, tmp_path, monkeypatch):

@@ -374,6 +374,8 @@ ABSOLUTE += [
     "temperature_tuning",
     "randomized_rope",
     "random_floats",
+    "abacus",
+    "position_coupling",
 ]
 
 
@@ -383,7 +385,7 @@ def test_only_relative_schemes_ignore_a_shift(name):
     threshold.
     """
     far = {"xpos": 10_000, "learned": 40, "randomized_rope": 40, "random_floats": 40, "fire": 1000}
-    far["random_rotations"] = 1000
+    far |= {"random_rotations": 1000, "abacus": 40, "position_coupling": 40}
     model, pos = make_model(name), torch.arange(16)
     tokens = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
@@ -427,6 +429,14 @@ def test_only_relative_schemes_ignore_a_shift(name):
             "position.longest=10",
             "position.longest=10: must be from train.seq_len=64 to 10,000,000",
         ),
+        ("repo", "position.first=2", "position.first=2: must be a layer, from 0 to 1"),
+        (
+            "random_rotations",
+            "position.positions=9",
+            "position.positions=9: must be at least train.seq_len",
+        ),
+        ("grape_ap", "position.width=3", "position.width=3: must be an even number"),
+        ("kv_shared_gemma", "position.p=0.3", "position.p=0.3: 1.2 of the 4 pairs"),
     ],
 )
 def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, message):

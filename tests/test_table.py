@@ -197,3 +197,27 @@ def test_a_star_is_every_scheme_that_is_not_named():
     cells = table.Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none"])
     runs = ["position=rope seed=0", "position=none seed=0", "position=rope seed=1"]
     assert [" ".join(words[1:3]) for words in cells] == runs
+
+
+SEARCH = """
+about: mine
+blocks:
+  - {task: substring_by_prefix, scale: quick, seeds: {rope: 0-1, none: 0}, rates: [0.5, 1e-3]}
+"""
+
+
+@pytest.mark.slow
+def test_each_scheme_is_run_at_its_best_rate(run, tmp_path):
+    """First all rates on one seed, then the best on others; the same command again has no more."""
+    (tmp_path / "mine.yaml").write_text(SEARCH)
+    bill = run("mine.yaml", "--bill", BASIC)
+    assert re.search(r"^substring_by_prefix, quick: 7 runs, 1 at once, .* few steps", bill.stdout)
+    assert run("mine.yaml", "--list").stdout.startswith("mine: 0 of 4 runs finished")
+    done = run("mine.yaml", BASIC)
+    assert (done.returncode, done.stderr) == (0, "")
+    runs = read(tmp_path / "runs")[0]
+    at_end = {(each.position, each.seed): each.settings["train.lr"] for each in runs}
+    assert at_end.keys() == {("rope", 100), ("none", 100), ("rope", 0), ("rope", 1), ("none", 0)}
+    assert {at_end[scheme, 0] for scheme in ("rope", "none")} == {1e-3}
+    assert "mine: 7 of 7 runs finished" in run("mine.yaml", "--list").stdout
+    assert run("mine.yaml", "--bill").stdout == "all runs have ended\n"

@@ -1,6 +1,5 @@
 """The first stage of a comparison: the learning rates of both schemes are searched alike."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,7 +22,6 @@ from rope_lab.results.plans.bill import Bill, mean_seconds
 from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.text import ConfigError, say
@@ -133,12 +131,7 @@ def _gains(order: Order, runs: Runs) -> dict[Cell, float]:
     if not runs:
         return {}
     measure = freeze.measure_of(report_of(order, runs), order.measure)
-    return {cell: _gain(measure, run) for cell, run in runs.items()}
-
-
-def _gain(measure: Measure, run: Run) -> float:
-    gain = measure.sign * measure.of(run)
-    return -math.inf if math.isnan(gain) else gain
+    return {cell: measure.gain(run) for cell, run in runs.items()}
 
 
 def _bill(order: Order, searched: Search, missing: list[Job], before: list[Run]) -> Bill:

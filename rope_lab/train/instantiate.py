@@ -170,7 +170,7 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any
         raise ConfigError(f"{key}={show(value)}: must be a plain value")
     if annotation in PATTERNS and value is not None:
         written = pattern.canonical(check_type(key, value, str))
-        layers_of(key, written)
+        layers_of(key, written, allowed)
         return written
     try:
         return check_type(key, value, annotation)
@@ -178,19 +178,35 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any
         return value
 
 
-def layers_of(key: str, written: str) -> list[Part]:
+def layers_of(key: str, written: str, allowed: Iterable[str]) -> list[Part]:
     """The parts of a pattern of layers. Raises ConfigError."""
     parts = []
     for part in pattern.read(key, written):
-        if part.name not in names("position"):
-            hint = nearest(part.name, names("position"), "")
-            raise ConfigError(f"{key}: {part.name}: there is no such scheme; {hint}")
-        settings, window = pattern.without_window(part)
-        usual = yaml.safe_load((CONF / "position" / f"{part.name}.yaml").read_text("utf-8"))
-        node = check_arguments(f"{key}.{part.name}", usual | settings, [])
-        tokens = check_type(f"{key}.{part.name}.window", window, int | float | None)
+        node = _node_of(key, part, allowed)
+        tokens = check_type(f"{key}.{part.name}.window", part.window, int | float | None)
         parts.append(Part(functools.partial(build, node), part.count, tokens))
     return parts
+
+
+def _node_of(key: str, part: pattern.Written, allowed: Iterable[str]) -> dict[str, Any]:
+    """The checked node of a part's scheme, which is in conf/position/ or in an allowed file. Raises
+    ConfigError.
+    """
+    file = FILE.fullmatch(part.name)
+    if file:
+        module = Path(file["path"]).stem
+        if module not in import_allowed(allowed):
+            remedy = f"give the path of your file; of a record: --allow {file['path']}"
+            raise ConfigError(f"{key}: {part.name}: there is no such file; {remedy}")
+        with config_errors(f"{key}: {part.name}: "):
+            cls = _class_of("position", sys.modules[module], file["name"])
+        usual = {"_target_": f"{cls.__module__}.{cls.__qualname__}"}
+    elif part.name in names("position"):
+        usual = yaml.safe_load((CONF / "position" / f"{part.name}.yaml").read_text("utf-8"))
+    else:
+        hint = nearest(part.name, names("position"), "")
+        raise ConfigError(f"{key}: {part.name}: there is no such scheme; {hint}")
+    return check_arguments(f"{key}.{part.name}", usual | part.settings, allowed)
 
 
 def check_type(key: str, value: Any, annotation: Any) -> Any:
@@ -211,9 +227,20 @@ def _is_node(value: Any) -> bool:
 
 def classes(node: dict[str, Any]) -> Iterator[type]:
     """The class that a checked `node` names, and those within it."""
-    yield _import_class(node["_target_"])
-    for value in filter(_is_node, node.values()):
-        yield from classes(value)
+    cls = _import_class(node["_target_"])
+    yield cls
+    for key, value in node.items():
+        if _is_node(value):
+            yield from classes(value)
+        elif _is_pattern(cls, key, value):
+            for part in pattern.read(key, value):
+                yield from classes(_node_of(f"position.{key}", part, list(sys.modules)))
+
+
+def patterns(node: dict[str, Any]) -> list[str]:
+    """The patterns of layers among the settings of a checked `node`."""
+    cls = _import_class(node["_target_"])
+    return [value for key, value in node.items() if _is_pattern(cls, key, value)]
 
 
 def own_modules(node: dict[str, Any]) -> set[str]:
@@ -229,16 +256,17 @@ def build(node: dict[str, Any], *arguments: Any) -> Any:
     for key, value in node.items():
         if _is_node(value):
             value = functools.partial(build, value)
-        elif isinstance(value, str) and _annotation(cls, key) in PATTERNS:
-            value = layers_of(f"position.{key}", value)
+        elif _is_pattern(cls, key, value):
+            value = layers_of(f"position.{key}", value, list(sys.modules))  # checked before
         settings[key] = value
     del settings["_target_"]
     return cls(*arguments, **settings)
 
 
-def _annotation(cls: type, argument: str) -> Any:
+def _is_pattern(cls: type, argument: str, value: Any) -> bool:
+    """Whether the value of an argument of a class is a pattern of layers."""
     parameter = inspect.signature(cls).parameters.get(argument)
-    return None if parameter is None else parameter.annotation
+    return isinstance(value, str) and parameter is not None and parameter.annotation in PATTERNS
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from rope_lab.text import ConfigError, first_line, near, nearest, show
+from rope_lab.train import pattern
 from rope_lab.train.instantiate import CONF, FILE, SWAPPED, names, register
 from rope_lab.train.settings import declared
 
@@ -126,6 +127,7 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
             raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
         elif not ((CONF / key).is_dir() or override.is_delete()):
             text = "++" + text.lstrip("+")
+            files += _files_within(key, value)
         composed.append(text)
     return composed, files
 
@@ -133,6 +135,14 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def key_of(word: str) -> str:
     """The setting of an override: `train.steps` of `+train.steps=3`."""
     return word.lstrip("+~").partition("=")[0]
+
+
+def _files_within(key: str, value: Any) -> list[str]:
+    """The files of schemes in a pattern of layers."""
+    if not key.startswith("position.") or not isinstance(value, str):
+        return []
+    paths = [os.path.realpath(os.path.expanduser(path)) for path in pattern.files(value)]
+    return list(filter(os.path.isfile, paths))
 
 
 def is_hydra(word: str) -> bool:

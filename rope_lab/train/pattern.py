@@ -1,29 +1,44 @@
 """The notation of `position.pattern`: `rope window:64 base:1e4 *3 | none`.
 
-Parts stand between `|`. A part is the name of a scheme in conf/position, its settings, `window:N`,
-and `*N` for N layers one after another. Hydra takes it without quotes of its own.
+Parts stand between `|`. A part is the name of a scheme in conf/position, or a user's own file
+(`./mine.py`), its settings, `window:N`, and `*N` for N layers one after another. Hydra takes it
+without quotes of its own.
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rope_lab.text import ConfigError
 
-PART = re.compile(r"(?P<name>\w+)(?P<settings>( \w+:[^ |*]+)*)( \*(?P<count>[1-9]\d*))?")
+FILE = r"[^ |*:]+\.py(?::\w+)?"  # mine.py, or mine.py:MyScheme
+PART = re.compile(rf"(?P<name>{FILE}|\w+)(?P<settings>( \w+:[^ |*]+)*)( \*(?P<count>[1-9]\d*))?")
 
 
 class Written(NamedTuple):
-    """A part as written: the name of a scheme, its settings as text, and the number of layers."""
+    """A part as written: the name or file of a scheme, its settings and window as text, and the
+    number of layers.
+    """
 
     name: str
     settings: dict[str, str | None]
+    window: str | None
     count: int
 
 
 def canonical(text: str) -> str:
-    """The pattern with one space between its words, and no `*1`."""
+    """The pattern with one space between its words, no `*1`, and files without their folders."""
     spaced = " ".join(re.sub(r"([*|])", r" \1", text).replace("|", "| ").split())
-    return re.sub(r" \*1(?!\d)", "", spaced)
+    return without_folders(re.sub(r" \*1(?!\d)", "", spaced))
+
+
+def without_folders(text: str) -> str:
+    """The text with the names of Python files instead of their paths."""
+    return re.sub(r"[^\s|='\"]*/(?=[^/\s|]+\.py\b)", "", text)
+
+
+def files(text: str) -> list[str]:
+    """The paths of the files in a pattern as typed."""
+    return re.findall(r"[^\s|*:]+\.py\b", text)
 
 
 def read(key: str, text: str) -> list[Written]:
@@ -36,11 +51,6 @@ def read(key: str, text: str) -> list[Written]:
             raise ConfigError(f"{key}={text}: {part!r} must be {form}")
         pairs = [word.split(":", 1) for word in match["settings"].split()]
         settings = {name: None if value == "null" else value for name, value in pairs}
-        parts.append(Written(match["name"], settings, int(match["count"] or 1)))
+        window = settings.pop("window", None)
+        parts.append(Written(match["name"], settings, window, int(match["count"] or 1)))
     return parts
-
-
-def without_window(written: Written) -> tuple[dict[str, Any], str | None]:
-    """The settings of a part's scheme, and its window."""
-    settings = dict(written.settings)
-    return settings, settings.pop("window", None)

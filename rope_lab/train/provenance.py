@@ -20,7 +20,7 @@ from rope_lab.files import digest
 from rope_lab.identity import NUMERICS
 from rope_lab.model.device import cpu_name
 from rope_lab.places import HERE, IN_CHECKOUT, ROOT
-from rope_lab.train import instantiate, plugin
+from rope_lab.train import instantiate, pattern, plugin
 from rope_lab.train.settings import Config
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,8 @@ def typed(cfg: Config) -> list[str]:
     """
     repeats = re.compile(r"[~+]*(?!(?:out|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*(?:=|$)")
     words = [word for word in cfg.overrides if repeats.match(word)]
-    return [re.sub(r"^((?:task|position|init_from)=).*/(?=.)", r"\1", word) for word in words]
+    words = [re.sub(r"^((?:task|position|init_from)=).*/(?=.)", r"\1", word) for word in words]
+    return [pattern.without_folders(word) for word in words]
 
 
 @functools.cache  # of the code that runs, whatever is committed since

@@ -5,19 +5,17 @@ values), D model width, H heads, K head width, C pairs of a head's features, P p
 X features that are convolved, N taps.
 """
 
-import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.attention import BLOCK, Heads, softmax_attention, unpacked, weighted_values
+from rope_lab.model.attention import BLOCK, Heads, unpacked, weighted_values
 from rope_lab.model.cache import KVCache, LayerCache, convolved, running_sum, so_far
 from rope_lab.model.device import has_float64
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import frequencies, rotate, unit, wide
-from rope_lab.model.schemes.biases import Alibi
 from rope_lab.text import ConfigError
 
 FLOAT32_TOKENS = 1024  # longer running sums are taken in float64
@@ -108,44 +106,6 @@ class SelectiveRoPE(PositionScheme):
         return rotate(o_BTHK, at[1])
 
 
-class GrapeA(Alibi):
-    """ALiBi whose slopes depend on the query (Zhang et al., 2025, Additive GRAPE, query-gated;
-    arXiv 2512.07805). The variant that they report as best is `GrapeAP`.
-
-    bias = −(n − i) mₕ softplus(ωₕ) softplus(v̂ₕᵀ qₙ / √K), mₕ the slopes of ALiBi, v̂ₕ of norm 1;
-    softplus(ωₕ) is 1 at first.
-    """
-
-    def __init__(self, dims: Dims):
-        super().__init__(dims)
-        shape, layers = (dims.n_heads, dims.d_head), range(dims.n_layers)
-        self.v = nn.ParameterList(torch.randn(shape) / dims.d_head**0.5 for _ in layers)
-        self.omega = nn.ParameterList(
-            torch.full((dims.n_heads,), math.log(math.e - 1)) for _ in layers
-        )
-
-    def read(
-        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
-    ) -> tuple[tuple[Tensor, Tensor], None]:
-        return (F.normalize(self.v[layer], dim=-1), F.softplus(self.omega[layer])), None
-
-    def attention(
-        self,
-        heads: Heads,
-        at: tuple[Tensor, Tensor],
-        bias: Tensor,
-        cache: KVCache | None,
-        sink: Tensor | None = None,
-    ) -> Tensor:
-        v_HK, omega_H = at
-        q_BTHK = unpacked(heads)[0]
-        gate_BTH = omega_H * F.softplus(
-            (q_BTHK.to(wide(q_BTHK.dtype)) * v_HK).sum(-1) / q_BTHK.shape[-1] ** 0.5
-        )
-        bias_BHTS = gate_BTH.mT.unsqueeze(-1) * bias
-        return softmax_attention(heads, bias_BHTS, cache, self.window, sink)
-
-
 class CoPE(PositionScheme):
     """Positions are counted by gates that depend on content (Golovneva et al., 2024, equations 3 to
     5).
@@ -179,9 +139,7 @@ class CoPE(PositionScheme):
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
         with torch.autocast(q_BHTK.device.type, enabled=False):
             scores_BHTS = q_BHTK @ k_BHSK.mT / q_BHTK.shape[-1] ** 0.5
-            T, S = scores_BHTS.shape[-2:]
-            counted_BHTS = scores_BHTS.sigmoid().tril(S - T).flip(-1).cumsum(-1).flip(-1)
-            p_BHTS = counted_BHTS.clamp(max=at.shape[-1] - 1)
+            p_BHTS = from_key(scores_BHTS.sigmoid()).clamp(max=at.shape[-1] - 1)
             table_BHTP, below = q_BHTK @ at.to(q_BHTK.dtype), p_BHTS.detach().floor()
             e_BHTS = table_BHTP.gather(-1, below.long()).lerp(
                 table_BHTP.gather(-1, p_BHTS.detach().ceil().long()), p_BHTS - below
@@ -189,7 +147,52 @@ class CoPE(PositionScheme):
             return weighted_values(scores_BHTS + e_BHTS, v_BHSK, bias, self.window, sink)
 
 
-class PaTH(PositionScheme):
+class ChangedKeys(PositionScheme):
+    """Base class: every token changes the keys before it, so that scores need the keys as they are
+    for each query. A block of queries at a time meets them; the cache holds them after all tokens.
+    """
+
+    block = BLOCK  # queries
+
+    def in_block(
+        self, q: Tensor, own_keys: Tensor, keys: Tensor, at: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """The scores of a block's queries for all keys up to the block's last, times √K, and these
+        keys after the block.
+
+        q, own_keys: of the block, [B, H, block, K]; keys: of the tokens before it
+        at: of `read`, for the block's tokens
+        """
+        raise NotImplementedError
+
+    def attention(
+        self,
+        heads: Heads,
+        at: tuple[Tensor, ...],
+        bias: Tensor | None,
+        cache: KVCache | None,
+        sink: Tensor | None = None,
+    ) -> Tensor:
+        q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
+        T, S = q_BHTK.shape[2], k_BHSK.shape[2]
+        bias = None if bias is None else bias.expand(*bias.shape[:-2], T, S)
+        keys, outputs = k_BHSK[:, :, : S - T], []
+        with torch.autocast(q_BHTK.device.type, enabled=False):
+            for begin in range(0, T, self.block):
+                here = slice(begin, min(begin + self.block, T))
+                before, end = S - T + begin, S - T + here.stop
+                own_at = tuple(x[:, :, here] for x in at)
+                own_keys = k_BHSK[:, :, before:end]
+                scores, keys = self.in_block(q_BHTK[:, :, here], own_keys, keys, own_at)
+                scores = scores / q_BHTK.shape[-1] ** 0.5
+                own = None if bias is None else bias[..., here, :end]
+                outputs.append(weighted_values(scores, v_BHSK[:, :, :end], own, self.window, sink))
+        if cache is not None:
+            cache.k_BHSK[:, :, :S] = keys
+        return torch.cat(outputs, dim=1)
+
+
+class PaTH(ChangedKeys):
     """Keys are multiplied by Householder-like matrices of the tokens up to the query (Yang et al.,
     2025, arXiv 2505.16381).
 
@@ -222,37 +225,26 @@ class PaTH(PositionScheme):
         beta_BTH = 2 * self.betas[layer](x_BTD).to(w_BTD.dtype).sigmoid()
         return (w_BHTK, beta_BTH.mT.unsqueeze(-1) * w_BHTK), None
 
-    def attention(
-        self,
-        heads: Heads,
-        at: tuple[Tensor, Tensor],
-        bias: Tensor | None,
-        cache: KVCache | None,
-        sink: Tensor | None = None,
-    ) -> Tensor:
-        q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
-        T, S = q_BHTK.shape[2], k_BHSK.shape[2]
-        bias = None if bias is None else bias.expand(*bias.shape[:-2], T, S)
-        keys, outputs = k_BHSK[:, :, : S - T], []
-        with torch.autocast(q_BHTK.device.type, enabled=False):
-            for begin in range(0, T, BLOCK):
-                q, w, beta_w = (x[:, :, begin : begin + BLOCK] for x in (q_BHTK, *at))
-                before = S - T + begin
-                end = before + q.shape[2]
-                keys = torch.cat([keys, k_BHSK[:, :, before:end]], dim=2)
-                a = torch.linalg.solve_triangular(
-                    (w @ beta_w.mT).tril(-1),
-                    (w @ keys.mT).tril(before - 1),
-                    upper=False,
-                    unitriangular=True,
-                )
-                scores = (q @ keys.mT - (q @ beta_w.mT).tril() @ a) / q.shape[-1] ** 0.5
-                own = None if bias is None else bias[..., begin : begin + BLOCK, :end]
-                outputs.append(weighted_values(scores, v_BHSK[:, :, :end], own, self.window, sink))
-                keys = keys - a.mT @ beta_w
-        if cache is not None:
-            cache.k_BHSK[:, :, :S] = keys
-        return torch.cat(outputs, dim=1)
+    def in_block(
+        self, q: Tensor, own_keys: Tensor, keys: Tensor, at: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        w, beta_w = at
+        before = keys.shape[2]
+        keys = torch.cat([keys, own_keys], dim=2)
+        a = torch.linalg.solve_triangular(
+            (w @ beta_w.mT).tril(-1),
+            (w @ keys.mT).tril(before - 1),
+            upper=False,
+            unitriangular=True,
+        )
+        scores = q @ keys.mT - (q @ beta_w.mT).tril() @ a
+        return scores, keys - a.mT @ beta_w
+
+
+def from_key(x_BHTS: Tensor) -> Tensor:
+    """Σ of `x` over the keys from each key i up to the query n: i ≤ j ≤ n."""
+    T, S = x_BHTS.shape[-2:]
+    return x_BHTS.tril(S - T).flip(-1).cumsum(-1).flip(-1)
 
 
 def gathered(heads: Heads, cache: KVCache | None) -> tuple[Tensor, Tensor, Tensor]:

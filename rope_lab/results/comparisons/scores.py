@@ -1,18 +1,25 @@
 """Scores of schemes on tasks: a column for each task, under the recipe of most schemes."""
 
+import json
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
+from rope_lab.identity import identify
 from rope_lab.results.comparisons.answers import samples
 from rope_lab.results.records.catalogue import rank
 from rope_lab.results.records.measures import LENGTH
+from rope_lab.results.records.run import Run, Settings
 from rope_lab.results.records.setups import Setup
 from rope_lab.shipped import recipe
 
 FEWEST = 3  # seeds
 RATES = (0.5, 1, 2)  # learning rates, of the recipe's
+RESAMPLES = 2000
+OF_A_MACHINE = ("train.precision", "device")  # settings that `auto` leaves to the machine
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,63 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
         if len(rates) == len(RATES) and len(table) >= FEWEST:
             searched[scheme] = _at_best_rate(table)
     return Column(setup, found | searched, {*searched}, length)
+
+
+def as_if_kept(runs: list[Run], kept: list[Run]) -> list[Run]:
+    """Runs whose settings differ from kept ones at most in OF_A_MACHINE and the rate, with those of
+    the kept ones, so that they stand in one column; the others are left out.
+    """
+    machine: dict[str, Settings] = {}
+    count = Counter(run.recipe_id for run in kept)
+    for run in sorted(kept, key=lambda run: count[run.recipe_id]):  # the most frequent is last
+        settings = run.settings
+        machine[_protocol(run)] = {key: settings[key] for key in OF_A_MACHINE if key in settings}
+    moved = []
+    for run in runs:
+        if _protocol(run) in machine:
+            settings = run.settings | machine[_protocol(run)]
+            recipe_id = identify(run.task, run.position, run.seed, settings).recipe_id
+            moved.append(replace(run, recipe_id=recipe_id, settings=settings))
+    return moved
+
+
+def _protocol(run: Run) -> str:
+    """The task and recipe of a run, but for OF_A_MACHINE and the rate."""
+    others = ("train.lr", *OF_A_MACHINE)
+    recipe = {key: value for key, value in run.recipe.items() if key not in others}
+    return json.dumps([run.task, run.scale, recipe], sort_keys=True)
+
+
+def mean_ranks(tasks: list[Column]) -> pd.DataFrame:
+    """The rank of each scheme whose rate was searched on all tasks, 1 for the best, as its mean
+    over tasks: `mean low high first`, by scheme, the best first.
+
+    low, high: 95% interval by bootstrap, over tasks and over the seeds of each
+    first:     whether it cannot be told from the first: the interval of the difference includes 0
+    """
+    names = sorted(set.intersection(*[column.searched for column in tasks])) if tasks else []
+    if not names:
+        return pd.DataFrame(columns=["mean", "low", "high", "first"])
+    random = np.random.default_rng(0)
+    observed, resampled = [], []
+    for column in tasks:
+        means, others = [], []
+        for name in names:
+            values = column.scores[name].to_numpy()
+            means.append(values.mean())
+            others.append(random.choice(values, (RESAMPLES, len(values))).mean(axis=1))
+        observed.append(rankdata(-np.array(means)))
+        resampled.append(rankdata(-np.array(others), axis=0))
+    table = pd.DataFrame({"mean": np.mean(observed, axis=0)}, index=names)
+    chosen = random.integers(len(tasks), size=(RESAMPLES, len(tasks)))
+    ranks_TSN = np.array(resampled)  # tasks, schemes, resamples
+    ranks_NTS = ranks_TSN[chosen, :, np.arange(RESAMPLES)[:, None]]
+    ranks_NS = ranks_NTS.mean(axis=1)
+    table["low"], table["high"] = np.quantile(ranks_NS, [0.025, 0.975], axis=0)
+    best = int(table["mean"].to_numpy().argmin())
+    behind_NS = ranks_NS - ranks_NS[:, [best]]
+    table["first"] = np.quantile(behind_NS, 0.025, axis=0) <= 0
+    return table.sort_values("mean", kind="stable")
 
 
 def _at_best_rate(table: pd.DataFrame) -> pd.Series:

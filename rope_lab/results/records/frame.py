@@ -51,26 +51,36 @@ def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
 
 
 def runs_frame(runs: list[Run]) -> pd.DataFrame:
-    """A row a run: `COLUMNS`, `scheme`, `run`, and its `pair_as`.
-
-    scheme: its name and the settings that differ from conf/position/<name>.yaml or, without such a
-            file, from most runs of that name. If runs of one recipe and scheme began from runs of
-            several schemes, `from` and the parent's are added.
-    """
-    table = pd.DataFrame([vars(run) for run in runs], columns=[*COLUMNS, "parent"])
+    """A row a run: `COLUMNS`, `scheme`, `run`, and its `pair_as`."""
+    table = pd.DataFrame([vars(run) for run in runs], columns=COLUMNS)
     table["run"] = runs
-    table["scheme"] = table.position
+    table["scheme"] = scheme_names(runs)
     table["plugin"] = [" ".join(run.plugin.values()) for run in runs]
-    for name, alike in table.groupby("position").run:
-        schemes = [run.scheme for run in alike]
-        usual = shipped(f"position/{name}") or max(schemes, key=schemes.count)
-        table.loc[alike.index, "scheme"] = [_scheme(name, own, usual) for own in schemes]
     table["pair_as"] = [run.pair_as for run in runs]
-    parent = table.pop("parent")
-    parents = parent.groupby([table.recipe_id, table.scheme]).transform("nunique")
-    named = (parents > 1) & (parent != "")
-    table.loc[named, "scheme"] += " from " + parent
     return table
+
+
+def scheme_names(runs: list[Run]) -> list[str]:
+    """The scheme of each run: its name and the settings that differ from the usual ones, those of
+    conf/position/<name>.yaml or, without such a file, of most runs of that name.
+
+    If runs of one recipe and scheme began from runs of several schemes, `from` and the parent's are
+    added.
+    """
+    by_name: dict[str, list[Settings]] = {}
+    for run in runs:
+        by_name.setdefault(run.position, []).append(run.scheme)
+    usual = {}
+    for name, schemes in by_name.items():
+        usual[name] = shipped(f"position/{name}") or max(schemes, key=schemes.count)
+    names = [_scheme(run.position, run.scheme, usual[run.position]) for run in runs]
+    parents: dict[tuple[str, str], set[str]] = {}
+    for run, name in zip(runs, names, strict=True):
+        parents.setdefault((run.recipe_id, name), set()).add(run.parent)
+    for place, run in enumerate(runs):
+        if run.parent and len(parents[run.recipe_id, names[place]]) > 1:
+            names[place] += f" from {run.parent}"
+    return names
 
 
 def curve(run: Run, metric: str) -> pd.Series:

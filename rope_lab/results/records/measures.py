@@ -89,6 +89,11 @@ class Measure:
         value = self.diverged if diverged else self._value(run)
         return float(self._reaches(value)) if self.at == "reached" else value * self.times
 
+    def gain(self, run: Run) -> float:
+        """The number of a run, higher is better; −inf without one, as of a diverged run."""
+        gain = self.sign * self.of(run)
+        return -math.inf if math.isnan(gain) else gain
+
     def _of_step(self, first: float, run: Run) -> float:
         if self.at == "first step" or math.isnan(first):
             return first

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 
 import pandas as pd
@@ -32,19 +33,6 @@ class Setup:
     study:    the name of the study; empty for a recipe
     outdated: runs of the user's own schemes by former code, which do not count
     report:   of its task; its title names the text `data`
-    finished: the finished runs, with their final `value` in the unit of the tables
-    others:   the schemes that are compared with the baseline; none without it
-    is_published: whether the write-up has results of its schemes, in any set-up
-    versions: those results, of this very set-up; else empty
-    floor:    the Bayes-optimal loss on the held-out text, in nats per counted token; 0 without a
-              record of it
-    generated: whether the task writes its text, so that LENGTH_LOSS is above the Bayes-optimal loss
-    optimum:  the Bayes-optimal value of the measure, in the unit of the tables; 0 without one
-    length_kinds: LENGTH if problems of given lengths were graded, LENGTH_LOSS if losses up to given
-                  lengths were taken
-    crossed:  by each length, the slice of another attribute at that length; empty if the task
-              crosses none
-    lengths:  further lengths at which finished runs were evaluated; of two kinds, those of LENGTH
     """
 
     def __init__(
@@ -55,34 +43,82 @@ class Setup:
         study: str = "",
     ):
         runs = runs.assign(order=runs.scheme.map(published.order))
-        runs = runs.sort_values(["order", "seed"], kind="stable")
-        first = runs.run.iloc[0]
-        recorded = {metric for run in runs.run for metric in run.metrics}
+        self.runs = runs.sort_values(["order", "seed"], kind="stable")
+        self.published, self.variant, self.study = published, variant, study
+        self.outdated: list[Run] = []
+        first = self.runs.run.iloc[0]
         self.task, self.scale = first.task, first.scale
         self.recipe_id, self.settings = first.recipe_id, first.recipe
-        self.runs, self.published, self.variant, self.study = runs, published, variant, study
-        self.outdated = []
+        recorded = {metric for run in runs.run for metric in run.metrics}
         self.report = published.report(self.task, recorded, first.settings, first.data)
         self.measure = self.report.measure
         self.title = ", ".join(filter(None, [self.report.title, study, variant]))
         self.file = study or f"{self.scale}-{self.task}"  # the beginning of its figure's name
-        self.schemes = list(runs.scheme.unique())
-        compared = published.compares and published.baseline in self.schemes
-        self.others = [s for s in self.schemes if compared and s != published.baseline]
-        self.is_published = any(scheme in self.report.published for scheme in self.schemes)
+        self.schemes = list(self.runs.scheme.unique())
+
+    @cached_property
+    def finished(self) -> pd.DataFrame:
+        """The finished runs with their final `value`, in the unit of tables."""
+        return self.runs.assign(value=self.runs.run.map(self.measure.of)).dropna(subset="value")
+
+    @property
+    def others(self) -> list[str]:
+        """The schemes that are compared with the baseline; none without it."""
+        baseline = self.published.baseline
+        if not self.published.compares or baseline not in self.schemes:
+            return []
+        return [scheme for scheme in self.schemes if scheme != baseline]
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the write-up has results of its schemes, in any set-up."""
+        return any(scheme in self.report.published for scheme in self.schemes)
+
+    @property
+    def versions(self) -> dict[str, list[str]]:
+        """The write-up's results of this very set-up; else empty."""
         own = self.is_published and not self.deviations()
-        self.versions = self.report.published if own else {}
-        self.finished = runs.assign(value=runs.run.map(self.measure.of)).dropna(subset="value")
-        self.floor = max(run.floor.get("loss", 0.0) for run in runs.run)
-        self.generated = self.measure.share or self.floor > 0
-        loss = self.measure.metric == "eval/loss"
-        self.optimum = self.measure.times * self.floor if loss else 0.0
-        by_kind = {kind: self.slices(kind).value for kind in (LENGTH, LENGTH_LOSS)}
-        self.length_kinds = [kind for kind, lengths in by_kind.items() if len(lengths)]
-        self.lengths = sorted({*by_kind[self.length_kinds[0]]}) if self.length_kinds else []
+        return self.report.published if own else {}
+
+    @cached_property
+    def floor(self) -> float:
+        """The Bayes-optimal loss on the held-out text, in nats per counted token; 0 without a
+        record of it.
+        """
+        return max(run.floor.get("loss", 0.0) for run in self.runs.run)
+
+    @property
+    def generated(self) -> bool:
+        """Whether the task writes its text, so that LENGTH_LOSS is above the Bayes-optimal loss."""
+        return self.measure.share or self.floor > 0
+
+    @property
+    def optimum(self) -> float:
+        """The Bayes-optimal value of the measure, in the unit of tables; 0 without one."""
+        is_loss = self.measure.metric == "eval/loss"
+        return self.measure.times * self.floor if is_loss else 0.0
+
+    @cached_property
+    def length_kinds(self) -> list[str]:
+        """LENGTH if problems of given lengths were graded, LENGTH_LOSS if losses up to given
+        lengths were taken.
+        """
+        return [kind for kind in (LENGTH, LENGTH_LOSS) if len(self.slices(kind))]
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Further lengths at which finished runs were evaluated; of two kinds, those of LENGTH."""
+        kinds = self.length_kinds
+        return sorted({*self.slices(kinds[0]).value}) if kinds else []
+
+    @cached_property
+    def crossed(self) -> dict[int, str]:
+        """By each length, the slice of another attribute at that length; empty if the task crosses
+        none.
+        """
         names = {name for run in self.finished.run for name in run.slices}
         parts = [(name.rpartition(AT)[2], name) for name in names if AT in name]
-        self.crossed = {int(length): name for length, name in parts if length.isdigit()}
+        return {int(length): name for length, name in parts if length.isdigit()}
 
     def of(self, scheme: str) -> pd.DataFrame:
         """The finished runs of a scheme, by seed."""

@@ -1,0 +1,161 @@
+"""Score a scheme on nine tasks, beside the schemes of the repository: `rope-lab score ./mine.py`.
+
+SCHEME is a name or a file. On each task it is trained at half, once and twice the recipe's learning
+rate, on three seeds: 81 runs, a task at a time. The same command resumes, and after each task
+results/score/SCHEME/ has a page with its row beside the other schemes', a heat map, and the table
+as LaTeX and CSV. Text is read from corpora/tinyshakespeare.txt; without it that task is left out.
+"""
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rope_lab import command
+from rope_lab.comparing.timing import run_seconds
+from rope_lab.files import write_whole
+from rope_lab.launch import sweep
+from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
+from rope_lab.launch.jobs import ENDS, Job
+from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.scores import Column, as_if_kept, columns, widest
+from rope_lab.results.plans.bill import Bill
+from rope_lab.results.plans.study import run_name
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read, read_or_warn, with_those_below
+from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views import tables
+from rope_lab.results.views.tables import bullets, markdown, write_page
+from rope_lab.scores import cells, heat_map, order, origin, schemes
+from rope_lab.shipped import recipe
+from rope_lab.text import ConfigError, argument_parser, say
+from rope_lab.train.config import CONF
+from rope_lab.train.overrides import is_hydra, key_of, typed
+from rope_lab.train.stop import ignore
+from rope_lab.train.trainer import resolve
+
+PROTOCOL = yaml.safe_load((CONF / "score.yaml").read_text("utf-8"))
+CHOSEN = ("task", "position", "scale", "seed", "out", "train.lr")
+PAGE, MAP = "score.md", "score.svg"
+HEAD = """# Scores of {title}
+
+Three learning rates and three seeds per task ({rule}). Each seed counts at the rate that is best on
+the other seeds (†). Compare only cells with †; `rope-lab compare` tests a difference. Precision and
+device are those of the machine; the kept runs were made on CPUs in bfloat16.
+
+![mean scores of schemes on tasks](figures/score.svg)"""
+
+
+def score(scheme: str, tasks: Sequence[str], overrides: Sequence[str], out: Path) -> int:
+    """Make the runs of a scheme on these tasks and write its page after each; the exit status.
+    Raises ConfigError.
+
+    overrides: settings of all runs, and hydra/launcher=…
+    """
+    hydra = [word for word in overrides if is_hydra(word)]
+    settings = [word for word in overrides if not is_hydra(word)]
+    for word in settings:
+        if key_of(word) in CHOSEN:
+            raise ConfigError(f"{word}: the protocol sets it")
+    launcher = sweep.launcher_settings(sweep.side_by_side(hydra))
+    left_out = []
+    for task in tasks:
+        jobs = jobs_of(scheme, task, settings, out / "runs")
+        try:
+            resolve(jobs[0].cfg)
+        except ConfigError as error:  # of a text that is not there
+            left_out.append(f"{task} is left out: {error}")
+            continue
+        status = _train(task, jobs, launcher)
+        if status:
+            return status
+        write(scheme, out)
+    if len(left_out) == len(tasks):
+        raise ConfigError(left_out[0])
+    say("\n".join(left_out))
+    return EXIT_FAILED if left_out else 0
+
+
+def _train(task: str, jobs: list[Job], launcher: dict[str, Any]) -> int:
+    """Make the runs of a task that have not ended; the exit status."""
+    waiting = [job for job in jobs if job.record()["status"] not in ENDS]
+    if not waiting:
+        return 0
+    at_once, _ = sweep.shares(launcher)
+    seconds = run_seconds(waiting, launcher)
+    say(str(Bill(task, len(waiting), seconds, "from a few steps of two", at_once)))
+    return sweep.launch(jobs, launcher, task)
+
+
+def jobs_of(scheme: str, task: str, settings: Sequence[str], runs: Path) -> list[Job]:
+    """The runs of a scheme on a task, at each rate on each seed. Raises ConfigError."""
+    scale = PROTOCOL["tasks"][task]
+    usual = recipe(task, scale)["train.lr"]
+    common = [f"task={task}", f"scale={scale}", f"position={scheme}", f"out={typed(runs)}"]
+    common += PROTOCOL["settings"].get(task, [])
+    every = []
+    for seed in range(PROTOCOL["seeds"]):
+        for factor in PROTOCOL["rates"]:
+            own = [f"train.lr={usual * factor:g}", f"seed={seed}"]
+            every.append(["wandb.mode=disabled", *common, *settings, *own])
+    return sweep.compose_jobs(every)
+
+
+def write(scheme: str, out: Path) -> None:
+    """Write the page of a scheme: its scores so far, beside those of the kept runs."""
+    published = Published()
+    kept = read_or_warn(with_those_below(RESULTS))
+    mine = as_if_kept(read(out / "runs")[0], kept)
+    recipes = {run.recipe_id for run in mine}
+    setups = setups_of([*kept, *mine], published)
+    shown: list[Column] = []
+    for setup in widest(setups):
+        if setup.recipe_id in recipes:
+            shown += columns(setup, setups)
+    if not shown:
+        say("no page yet: other settings than the recipe's have no other scheme's runs beside")
+        return
+    tasks = [each for each in shown if each.length is None]
+    title = published.title(run_name(scheme))
+    table, drawn = cells(shown, schemes(tasks, published), published)
+    parts = [HEAD.format(title=title, rule=PROTOCOL["rule"]), *order(tasks, published)]
+    parts += [markdown(table), bullets(map(origin, tasks))]
+    write_page(out / PAGE, parts, {MAP: heat_map(drawn, [each.title for each in shown])})
+    write_whole(out / "score.tex", tables.latex(table, f"Scores, {PROTOCOL['rule']}").encode())
+    write_whole(out / "score.csv", tables.csv(table).encode())
+
+
+def _parser() -> ArgumentParser:
+    parser = argument_parser("score", __doc__)
+    parser.add_argument("scheme", metavar="SCHEME")
+    parser.add_argument("overrides", nargs="*", help="settings of all runs: task.path=FILE")
+    parser.add_argument(
+        "--task", action="append", choices=PROTOCOL["tasks"], help="default: all nine"
+    )
+    parser.add_argument("--jobs", type=int, help="parallel runs (default: one per core)")
+    parser.add_argument("--out", type=Path, help="default: results/score/SCHEME")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = _parser()
+    given = parser.parse_intermixed_args(arguments)
+    words = list(given.overrides)
+    if given.jobs is not None:
+        words.append(f"hydra.launcher.n_jobs={given.jobs}")
+    out = given.out or RESULTS / "score" / run_name(given.scheme)
+    try:
+        status = score(given.scheme, given.task or list(PROTOCOL["tasks"]), words, out.absolute())
+    except ConfigError as error:
+        parser.exit(EXIT_BAD_CONFIG, f"{error}\n")
+    finally:
+        ignore()
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

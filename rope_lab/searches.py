@@ -1,0 +1,79 @@
+"""A table's search of learning rates, for each task and scheme on one seed; and what runs cost."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rope_lab.comparing.timing import run_seconds
+from rope_lab.launch import sweep
+from rope_lab.launch.jobs import ENDS, Job
+from rope_lab.results.plans.bill import Bill, duration
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.run import Run
+
+Cell = tuple[str, ...]  # the overrides of a run without its seed and learning rate
+Best = dict[Cell, str]  # its best rate, as an override
+TIMED = 2  # runs of a task of which steps are taken
+RATE = "train.lr="
+
+
+def cell_of(words: Iterable[str]) -> Cell:
+    """The cell of a run, given its overrides."""
+    return tuple(word for word in words if not word.startswith(("seed=", RATE)))
+
+
+def searched_rates(jobs: Sequence[Job], extra: Sequence[str]) -> dict[Cell, dict[str, Job]]:
+    """The run of each cell at each rate of its search; extra: overrides of all runs."""
+    searched: dict[Cell, dict[str, Job]] = {}
+    for job in jobs:
+        own = [word for word in job.cfg.overrides if word not in extra]
+        for word in own:
+            if word.startswith(RATE):
+                searched.setdefault(cell_of(own), {})[word] = job
+    return searched
+
+
+def best_rates(jobs: Sequence[Job], extra: Sequence[str]) -> Best:
+    """The best rate of each cell whose runs have all ended, by the measure of its task; of equal
+    ones the first. A diverged run is the worst.
+
+    jobs: of the search
+    """
+    out = Path(jobs[0].cfg.out)
+    runs = read(out)[0] if out.is_dir() else []
+    gains = {run.run_id: _gain(run) for run in runs if run.ended}
+    best: Best = {}
+    for cell, at_rate in searched_rates(jobs, extra).items():
+        ids = {rate: job.identity.run_id for rate, job in at_rate.items()}
+        if all(run_id in gains for run_id in ids.values()):
+            best[cell] = max(ids, key=lambda rate: gains[ids[rate]])
+    return best
+
+
+def _gain(run: Run) -> float:
+    report = Published().report(run.task, set(run.metrics), run.settings, run.data)
+    return report.measure.gain(run)
+
+
+def bill_of(jobs: Sequence[Job], launcher: dict[str, Any]) -> str:
+    """How long those of these runs take that have not ended: a line for each task and scale, and
+    their sum.
+    """
+    missing: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.record()["status"] not in ENDS:
+            missing.setdefault(f"{job.cfg.names.task}, {job.cfg.names.scale}", []).append(job)
+    at_once, _ = sweep.shares(launcher)
+    lines, hours = [], []
+    for title, own in missing.items():
+        sample = own[:: max(1, len(own) // TIMED)][:TIMED]  # schemes differ in their speed
+        seconds = run_seconds(sample, launcher)
+        bill = Bill(title, len(own), seconds, f"from a few steps of {len(sample)}", at_once)
+        lines.append(str(bill))
+        hours.append(bill.hours)
+    if not lines:
+        return "all runs have ended"
+    if None not in hours:
+        lines.append(f"together: {duration(sum(hours))}")
+    return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""rope-lab score: a scheme of one's own by the protocol of the scores page."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import PUBLISHED, make_rows, table_rows
+from conftest import TINY
+from trained import command
+
+from rope_lab import score
+from rope_lab.results.comparisons.scores import columns, mean_ranks, widest
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.kept import keep
+from rope_lab.results.records.setups import setups_of
+from rope_lab.train import plugin
+
+MINE = "from rope_lab.model.schemes.rotary import Rotary\n\n\nclass Mine(Rotary):\n    pass\n"
+SHORT = ["train.steps=2", "train.warmup=1", "eval.problems=2", "eval.sequences=1"]
+WORDS = ["--task", "substring_by_prefix", *TINY, *SHORT, "hydra/launcher=basic"]
+
+
+@pytest.fixture
+def beside_rope(tmp_path, monkeypatch):
+    """A folder of kept runs of RoPE by the protocol, in the place of results/."""
+    plugin.forget_files()
+    monkeypatch.setattr(score, "RESULTS", tmp_path / "results")
+    (tmp_path / "results").mkdir()
+    command(["rope", *WORDS, "train.precision=float32", "--out", "rope"], tmp_path, score.main)
+    keep(read(tmp_path / "rope" / "runs")[0], tmp_path / "results")
+    yield tmp_path
+    plugin.forget_files()
+
+
+def test_a_scheme_of_ones_own_gets_its_row(beside_rope):
+    (beside_rope / "mine.py").write_text(MINE)
+    other = "train.precision=bfloat16"  # as on another machine
+    said = command(["./mine.py", *WORDS, other], beside_rope, score.main)
+    assert said.returncode == 0, said.stderr
+    folder = beside_rope / "results" / "score" / "mine"
+    runs, _ = read(folder / "runs")
+    assert len({(run.settings["train.lr"], run.seed) for run in runs}) == len(runs) == 9
+    rows = table_rows((folder / "score.md").read_text())
+    assert {row["scheme"] for row in rows} == {"RoPE", "mine"}
+    assert all(row["Substring by Prefix, quick"].endswith("†") for row in rows)
+    assert {path.name for path in folder.iterdir()} >= {"score.tex", "score.csv", "figures"}
+
+
+@pytest.mark.parametrize("word", ["train.lr=1", "seed=3", "scale=paper"])
+def test_what_the_protocol_sets_is_refused(tmp_path, word):
+    said = command(["rope", word], tmp_path, score.main)
+    assert said.returncode == 2
+    assert said.stderr.startswith(word)
+
+
+def test_ranks_are_means_over_tasks_of_all_schemes():
+    made = []
+    for factor in (0.5, 1, 2):
+        settings = {"train.lr": 1e-4 * factor}
+        for task, ends in {
+            "substring_by_index": {"rope": [0.9] * 3, "roper": [0.8] * 3, "none": [0.1] * 3},
+            "needle": {"rope": [0.2] * 3, "roper": [0.6] * 3, "none": [0.1] * 3},
+        }.items():
+            made += make_rows(ends, task=task, settings=settings)
+    setups = setups_of(made, PUBLISHED)
+    ranks = mean_ranks([each for setup in widest(setups) for each in columns(setup, setups)])
+    expected = pd.Series({"rope": 1.5, "roper": 1.5, "none": 3.0})
+    assert np.allclose(ranks["mean"].sort_index(), expected.sort_index())
+    assert ranks["first"].to_dict() == {"rope": True, "roper": True, "none": False}
