@@ -44,9 +44,11 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 	for kept in results/runs.jsonl results/*/runs.jsonl; do $(RUN) rope_lab.results "$$(dirname "$$kept")" || exit; done
 	$(RUN) rope_lab plan
 	$(RUN) rope_lab scores
+	$(RUN) rope_lab board
 	.venv/bin/python scripts/published_beside_ours.py
 	$(RUN) rope_lab.probe results/probes/*.json
 	.venv/bin/python scripts/make_pictures.py
+	.venv/bin/python scripts/scheme_tables.py && .venv/bin/python scripts/scheme_pages.py
 
 report: $(READY) ## write results/report.html: verdicts, charts and every run (ARGS='FOLDER… --out FILE.html')
 	$(RUN) rope_lab.report $(ARGS)

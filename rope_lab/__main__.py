@@ -11,7 +11,11 @@ from rope_lab.text import nearest
 # By the heading of the help: each command, its summary, and its module below rope_lab, whose `main`
 # takes the words after the command's name.
 COMMANDS = {
-    "Ask": {"compare": ("Compare two schemes up to a verdict", "comparing.command")},
+    "Ask": {
+        "compare": ("Compare two schemes up to a verdict", "comparing.command"),
+        "ladder": ("Compare schemes at several sizes", "laddering.command"),
+        "extend": ("Read longer texts with trained runs", "extending.command"),
+    },
     "Train": {
         "train": ("Train one run", "launch.__main__"),
         "sweep": ("Train every combination of settings", "launch.__main__"),
@@ -25,11 +29,17 @@ COMMANDS = {
         "probe": ("Measure how a trained run uses its positions", "probe"),
         "rm": ("Delete runs", "rm"),
     },
+    "Schemes": {
+        "show": ("Show a scheme: formula, picture, cost, scores", "showing.command"),
+        "export": ("Write a scheme as a file without rope_lab", "exporting.command"),
+    },
     "Check and count": {
         "check": ("Check a scheme or a task of your own", "check"),
         "plan": ("Test the comparisons of a plan", "plan"),
         "power": ("Compute how many seeds a difference needs", "power"),
         "score": ("Score a scheme of your own on nine tasks, beside others", "score"),
+        "submit": ("Write an entry for the board from a scored scheme", "submit"),
+        "board": ("Check the entries, and write the board, results/board.md", "board"),
         "scores": ("Score schemes on tasks, results/scores.md", "scores"),
         "bench": ("Time training steps of schemes and other libraries", "bench"),
         "completion": ("Complete commands and settings in a shell", "completion"),

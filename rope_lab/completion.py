@@ -16,8 +16,8 @@ from rope_lab.text import argument_parser, say
 from rope_lab.train.settings import declared
 
 CONF = ROOT / "conf"
-TAKE_OWN_FILES = ("sample", "probe")
-TAKE_SETTINGS = ("compare", "train", "sweep", "table", "check", "bench")
+TAKE_OWN_FILES = ("extend", "sample", "probe")
+TAKE_SETTINGS = ("compare", "ladder", "train", "sweep", "table", "check", "bench")
 SCRIPTS = {
     "bash": """\
 _rope_lab() {  # $2: the part of the last word behind its last = sign

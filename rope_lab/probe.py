@@ -1,7 +1,7 @@
 """Measure how a trained run uses its positions: `rope-lab probe FOLDER [PROBE…]`.
 
 Evaluates the run as it is, and with one thing changed at a time. PROBE is one of
-  shift=N         all positions are N further on
+  shift=N         all positions are N further on, on each axis
   window=N        attention sees the last N tokens only, itself among them
   ablate=PARTS    PARTS (of q, k, v and o, the output) are not rotated:
                   ablate=v, ablate=vo
@@ -109,7 +109,8 @@ def main(arguments: list[str] | None = None) -> None:
     say(markdown(table(outcomes)))
     if not given.probes:  # a few must not replace all
         with as_evaluated(model, cfg):
-            seen = attention_maps(model, text.inputs_BT[:TEXTS])
+            some = text.batch.rows(0, TEXTS)
+            seen = attention_maps(model, some.inputs_BT, **some.given)
         written = write(report(cfg, content, outcomes, seen), given.folder / "probes")
         say(f"written: {', '.join(map(str, written))}")
 

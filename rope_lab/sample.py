@@ -55,7 +55,7 @@ def show_task(words: list[str]) -> str:
         text = task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110)
         problems = data.evaluation_problems(task, 4)
     lines = ["Training text; the tokens in « » are those of answers, which count in evaluation:"]
-    for tokens, counts in zip(*text, strict=True):
+    for tokens, counts in zip(text.tokens, text.answer_position, strict=True):
         lines.append(show_row(task, tokens, counts > 0))
     lines.append("Held-out problems and their attributes:")
     for problem in problems:

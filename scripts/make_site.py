@@ -48,7 +48,7 @@ def slug(heading: str) -> str:
 
 def build(out: Path) -> None:
     """Write all pages, and the files that they link to, into `out`."""
-    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("results/*.md")]
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")]
     pages += [page for page in ROOT.glob("results/*/*.md") if page.parent.name != "runs"]
     markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     for page in pages:

@@ -2,7 +2,8 @@
 
 A problem is a prompt and its one right completion. A `PackedTask` has three members to implement:
 `draw` (problems as integers), `write` (problems as characters) and, if parts of a completion are
-graded too, `grade`. Its own base class, `Task`, can be imported from here too.
+graded too, `grade`. Tokens with positions of their own have `coordinates`. Its own base class,
+`Task`, can be imported from here too.
 """
 
 import copy
@@ -33,6 +34,7 @@ class PackedTask(Task):
     width:            the greatest length for which drawn problems have columns
     possible_lengths: least and greatest that `of_length` takes
     letters:          of the strings that `draw_strings` draws
+    packs:            False: a row of text is one problem, then padding, which is no answer
     """
 
     version = 2
@@ -40,6 +42,7 @@ class PackedTask(Task):
     width: int
     possible_lengths: tuple[int, int]
     letters: str
+    packs: bool = True
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -56,6 +59,21 @@ class PackedTask(Task):
         all.
         """
         return np.zeros((1, 1), dtype=bool)
+
+    def coordinates(self, prompts: np.ndarray) -> np.ndarray | None:
+        """Axes of the positions of each token beside its number in the row, [n, columns] or
+        [n, columns, axes]; None: there are none.
+
+        prompts: character codes [n, columns], `BLANK` from the end of a prompt on. The completion
+            stands there, of which positions cannot know more.
+        """
+        return None
+
+    def positions(self, prompt: np.ndarray, length: int) -> np.ndarray | None:
+        codes = np.full((1, length), BLANK)
+        codes[0, : len(prompt)] = self._code_of[prompt]
+        axes = self._axes(codes)
+        return _with_count(axes)[0] if axes.shape[2] else None
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
         """The integers whose hash decides whether a problem is held out, [n, columns]."""
@@ -108,20 +126,36 @@ class PackedTask(Task):
     def text(
         self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False
     ) -> Text:
+        if not self.packs:
+            return self._one_a_row(self._draw_side(rng, rows, held_out)[:rows], length)
         # Tokens needed: a row drops less than one problem at its end.
         most = rows * (length + self.max_length)
         tokens, parts, begins, begin = np.empty(0), [], [], 0  # each row begins with a problem
         while len(begins) < rows:
             number = int((most - len(tokens)) / self._mean_length) + 16
             parts.append(self._packed(self._draw_side(rng, number, held_out)))
-            tokens, position, lengths = map(np.concatenate, zip(*parts, strict=True))
+            tokens, position, lengths, axes = map(np.concatenate, zip(*parts, strict=True))
             ends = np.cumsum(lengths)
             while len(begins) < rows and begin + length <= len(tokens):
                 begins.append(begin)
                 # After the problem that the row's end cuts.
                 begin = ends[np.searchsorted(ends, begin + length)]
         index = np.array(begins)[:, None] + np.arange(length)
-        return Text(tokens[index], position[index])
+        positions = _with_count(axes[index]) if axes.shape[1] else None
+        return Text(tokens[index], position[index], positions)
+
+    def _one_a_row(self, drawn: np.ndarray, length: int) -> Text:
+        """A problem in each row, cut at `length`, then token 0."""
+        tokens, position, lengths, axes = self._packed(drawn)
+        longest = max(length, int(lengths.max()))
+        within = np.arange(longest) < lengths[:, None]
+        padded = []
+        for values in (tokens, position, axes):
+            rows = np.zeros((*within.shape, *values.shape[1:]), dtype=values.dtype)
+            rows[within] = values
+            padded.append(rows[:, :length])
+        positions = _with_count(padded[2]) if axes.shape[1] else None
+        return Text(padded[0], padded[1], positions)
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         def batch() -> Iterator[Problem]:
@@ -130,7 +164,9 @@ class PackedTask(Task):
             for row, (prompt, completion) in enumerate(zip(*self.write(drawn), strict=True)):
                 parts = [self._token_of[part[part != BLANK]] for part in (prompt, completion)]
                 values = {name: int(column[row]) for name, column in attributes.items()}
-                yield Problem(np.concatenate(parts), len(parts[0]), values, self.decode)
+                tokens = np.concatenate(parts)
+                positions = self.positions(parts[0], len(tokens))
+                yield Problem(tokens, len(parts[0]), values, self.decode, positions)
 
         return different(batch, n)
 
@@ -140,9 +176,9 @@ class PackedTask(Task):
             held_out, n, lambda missing: self.draw(rng, int(missing / share) + 16), self.split_key
         )
 
-    def _packed(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _packed(self, drawn: np.ndarray) -> tuple[np.ndarray, ...]:
         """Problem after problem: tokens and answer positions, [total] each; the tokens of each
-        problem, [n].
+        problem, [n]; and the axes of `coordinates`, [total, axes].
         """
         prompts, completions = self.write(drawn)
         if completions.shape[1] >= 2**15:
@@ -153,11 +189,21 @@ class PackedTask(Task):
         written = codes != BLANK
         along = np.cumsum(completions != BLANK, axis=1, dtype=np.int16)
         within = np.broadcast_to(self.answers_within(drawn), prompts.shape)
+        lengths = written.sum(axis=1)
+        axes = self._axes(_left_aligned(prompts, codes.shape[1]))
         return (
             self._token_of[codes[written]],
             np.concatenate([within, along], axis=1)[written],
-            written.sum(axis=1),
+            lengths,
+            axes[np.arange(codes.shape[1]) < lengths[:, None]],
         )
+
+    def _axes(self, prompts: np.ndarray) -> np.ndarray:
+        """`coordinates`, [n, columns, axes], of which there may be none."""
+        axes = self.coordinates(prompts)
+        if axes is None:
+            return np.empty((*prompts.shape, 0))
+        return axes if axes.ndim == 3 else axes[:, :, None]
 
     @functools.cached_property
     def _token_of(self) -> np.ndarray:
@@ -165,6 +211,24 @@ class PackedTask(Task):
         token_of = np.zeros(sys.maxunicode + 1, dtype=np.uint16)
         token_of[[ord(c) for c in self.alphabet]] = np.arange(len(self.alphabet))
         return token_of
+
+    @functools.cached_property
+    def _code_of(self) -> np.ndarray:
+        """The character code of each token, [alphabet]."""
+        return np.array([ord(c) for c in self.alphabet])
+
+
+def _left_aligned(codes: np.ndarray, width: int) -> np.ndarray:
+    """Character codes [n, columns] without blanks between them, then blanks: [n, width]."""
+    order = np.argsort(codes == BLANK, axis=1, kind="stable")
+    aligned = np.take_along_axis(codes, order, axis=1)
+    return np.pad(aligned, ((0, 0), (0, width - codes.shape[1])), constant_values=BLANK)
+
+
+def _with_count(axes: np.ndarray) -> np.ndarray:
+    """The number of each token in its row before its other axes, [rows, length, 1 + axes]."""
+    number = np.broadcast_to(np.arange(axes.shape[1])[:, None], (*axes.shape[:2], 1))
+    return np.concatenate([number, axes], axis=2)
 
 
 def join(*parts: str | np.ndarray) -> np.ndarray:

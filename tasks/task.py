@@ -20,12 +20,14 @@ class Problem:
     prompt_length: tokens of the prompt
     attributes:    integers by which results are sliced
     decode:        tokens to characters, for display
+    positions:     [length] or [length, axes], as `Task.positions` returns them; None: 0, 1, 2, …
     """
 
     tokens: np.ndarray
     prompt_length: int
     attributes: dict[str, int]
     decode: Callable[[np.ndarray], str] = field(repr=False)
+    positions: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def length(self) -> int:
@@ -47,10 +49,15 @@ class Text(NamedTuple):
     tokens:          unsigned integers [rows, length], indices into the task's alphabet
     answer_position: int16 [rows, length], 1, 2, … along each answer and 0 outside; evaluation
                      counts where it is not 0
+    positions:       of tokens, integers or float64, [length], [rows, length] or
+                     [rows, length, axes]; None: 0, 1, 2, …
+    documents:       integers [rows, length]; a token sees those of the same number alone; None: all
     """
 
     tokens: np.ndarray
     answer_position: np.ndarray
+    positions: np.ndarray | None = None
+    documents: np.ndarray | None = None
 
 
 class Task(ABC):
@@ -111,6 +118,14 @@ class Task(ABC):
 
         Raises ConfigError if there are fewer.
         """
+
+    def positions(self, prompt: np.ndarray, length: int) -> np.ndarray | None:
+        """The positions of a problem's `length` tokens, [length] or [length, axes]; None: 0, 1, …
+
+        They follow from the prompt alone, tokens [prompt's length]: what is generated after it is
+        not known before. Schemes that take one axis take the first.
+        """
+        return None
 
     def of_length(self, n: int) -> "Task":
         """The same task, in the same format, with problems all of length `n`, in a unit of its own

@@ -115,7 +115,7 @@ class RealText(Task):
         """Windows of the held-out part to continue from their first half; no continuation is right
         or wrong.
         """
-        windows = self.text(rng, n, self.context, held_out=True).tokens
+        windows = RealText.text(self, rng, n, self.context, held_out=True).tokens
         return [Problem(window, self.context // 2, {}, self.decode) for window in windows]
 
     def encode(self, text: str) -> np.ndarray:

@@ -31,8 +31,9 @@ KINDS = [
     *("alibi", "cope", "irope", "kv_shared", "learned", "path", "pope_roper"),
     *("randomized_rope", "roper", "selective_rope", "sinusoidal", "t5_bias"),
 ]
-# Tasks that generate their own text and grade it.
-GENERATED = [recipe for recipe in RECIPES if recipe[0] != "text"]
+# Tasks of a corpus; the others generate their own text and grade it.
+TEXTS = {"text", "packed_text"}
+GENERATED = [recipe for recipe in RECIPES if recipe[0] not in TEXTS]
 
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2"),

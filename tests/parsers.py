@@ -7,14 +7,18 @@ numbers).
 """
 
 import functools
+import math
 import re
 from itertools import combinations, permutations
 from string import ascii_letters
 from typing import Any, NamedTuple
 
+from tasks.addition import Addition
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.base import PackedTask
+from tasks.events import Events
 from tasks.flip_flop import FlipFlop
+from tasks.grid import Grid
 from tasks.indirect_indexing import IndirectIndexing
 from tasks.mqar import AssociativeRecall
 from tasks.needle import Needle
@@ -183,6 +187,58 @@ def parse_needle(task: Needle, problem: str) -> Parsed:
     return Parsed(string, after(problem, match.start(3)), attributes, {len(string)})
 
 
+def parse_grid(task: Grid, problem: str) -> Parsed:
+    match = re.fullmatch(r"\?([a-zA-Z]?)/([a-zA-Z/]+)=([a-zA-Z/]+)#", problem)
+    assert match, problem
+    named, rows, answer = match[1], match[2].split("/"), match[3]
+    width, height = len(rows[0]), len(rows)
+    assert {len(row) for row in rows} == {width}
+    assert task.lowest <= height <= task.height
+    if task.ask == "copy":
+        assert answer == match[2]
+    elif task.ask == "transpose":
+        assert answer == "/".join("".join(column) for column in zip(*rows, strict=True))
+    else:
+        cells = {(y, x): letter for y, row in enumerate(rows) for x, letter in enumerate(row)}
+        assert len(set(cells.values())) == len(cells)
+        ((y, x),) = (cell for cell, letter in cells.items() if letter == named)
+        if task.ask == "nearest":
+            assert named.islower()
+            capitals = [cell for cell, letter in cells.items() if letter.isupper()]
+            there = min(capitals, key=lambda cell: (math.hypot(cell[0] - y, cell[1] - x), cell))
+        else:
+            there = (y, x + 1) if task.ask == "right" else (y + 1, x)
+        assert answer == cells[there]
+    attributes = {"width": width, "height": height}
+    return Parsed(match[2], after(problem, match.start(3)), attributes, {width})
+
+
+def parse_column_addition(task: Addition, problem: str) -> Parsed:
+    match = re.fullmatch(r"(\d+)\+(\d+)=(\d+)#", problem)
+    assert match, problem
+    a, b = match[1], match[2]
+    if not task.highest_first:
+        a, b = a[::-1], b[::-1]
+    assert len(b) == len(a)
+    assert match[3][::-1] == str(int(a) + int(b)).zfill(len(a) + 1)
+    carries = sum(int(a[i:]) + int(b[i:]) >= 10 ** (len(a) - i) for i in range(len(a)))
+    attributes = {"digits": len(a), "carries": carries}
+    return Parsed(frozenset((a, b)), after(problem, match.start(3)), attributes, {len(a)})
+
+
+def parse_events(task: Events, problem: str) -> Parsed:
+    match = re.fullmatch(r"\?((?:\d[a-z])+)=([a-z]+)#", problem)
+    assert match, problem
+    series, clock = [], 0
+    for digit, letter in re.findall(r"(\d)([a-z])", match[1]):
+        clock += int(digit)
+        series.append((clock, letter))
+    recent = [letter for time, letter in series if clock - time <= task.within]
+    assert match[2] == "".join(recent)
+    attributes = {"events": len(series), "recent": len(recent)}
+    return Parsed(match[1], after(problem, match.start(2)), attributes, {len(series)})
+
+
 PARSERS = {
     ArithmeticAddition: parse_addition,
     SubstringByIndex: parse_index,
@@ -192,6 +248,9 @@ PARSERS = {
     StateTracking: parse_state,
     Rewriting: parse_rewriting,
     Needle: parse_needle,
+    Grid: parse_grid,
+    Addition: parse_column_addition,
+    Events: parse_events,
 }
 
 

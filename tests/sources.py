@@ -39,7 +39,7 @@ class Own(PositionScheme):
 EMBED = "    def embed(self, x, at):\n        return "
 
 
-def block(heading: str, language: str, page: str = "docs/extending.md") -> str:
-    """First code block in `language` under a heading of a page."""
+def block(heading: str, language: str, page: str = "docs/extending.md", number: int = 0) -> str:
+    """A code block in `language` under a heading of a page, the first for 0."""
     section = (ROOT / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
+    return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)[number]

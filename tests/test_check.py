@@ -3,7 +3,7 @@ code.
 """
 
 import pytest
-from conftest import KINDS, ROOT, SCHEMES, TASKS, slow_except
+from conftest import KINDS, ROOT, SCHEMES, TASKS, TEXTS, slow_except
 from sources import EMBED, START, TASK, block
 from trained import command, load
 
@@ -15,7 +15,7 @@ from rope_lab.train import config, trainer
 def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str, tuple[str, str]]:
     """For each check of a scheme or a task, up to `last`: ok, note or WRONG, and its message."""
     compose, words = config.load if value.endswith(".py") else load, [f"{group}={value}"]
-    words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] if value == "text" else []
+    words += [f"task.path={ROOT / 'rope_lab' / 'model'}"] if value in TEXTS else []
     words += ["train.seq_len=64", "train.batch_size=8"] if group == "position" else []
     words += ["device=cpu", "train.precision=float32", *settings]
     found = {}
@@ -29,7 +29,7 @@ def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str
 @pytest.mark.parametrize("name", slow_except(KINDS, SCHEMES))
 def test_our_schemes_hold_what_is_asked_of_any(name):
     found = found_of("position", name, "train.seq_len=32", "model.d_model=32")
-    assert len(found) == 9
+    assert len(found) == 10
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
@@ -37,7 +37,7 @@ def test_our_schemes_hold_what_is_asked_of_any(name):
 def test_our_tasks_hold_what_is_asked_of_any(name, monkeypatch):
     monkeypatch.setattr(tasks, "BATCHES", 40)
     found = found_of("task", name)
-    assert len(found) == 5
+    assert len(found) == 6
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
@@ -49,6 +49,7 @@ def test_every_scheme_of_a_pattern_is_checked(write):
 
 
 HEADINGS = ["Your own scheme", "Learned frequencies", "Content", "Your own task"]
+COORDINATES = "Positions of a task's own"
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,21 @@ def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.startswith(f"{group}=own\n")
     assert ended.stdout.endswith("all checks passed\n")
+
+
+def test_documented_coordinates_and_a_scheme_for_them_hold_it(write):
+    """In 30 lines and in 10; its positions are token number and column."""
+    write("below.py", block(COORDINATES, "python"))
+    write("column.py", block(COORDINATES, "python", number=1))
+    found = found_of("task", "below.py", "train.seq_len=24")
+    assert {kind for kind, _ in found.values()} == {"ok"}
+    assert found_of("position", "column.py", last="own positions")["own positions"][0] == "ok"
+    small = ["train.seq_len=24", "eval.problems=8", "eval.sequences=2", "device=cpu"]
+    words = ["task=below.py", "position=column.py", *small]
+    problem = trainer.build(trainer.resolve(config.load(*words))).problems[0]
+    letters = [*range(9)]  # of `/` and 8 letters
+    columns = [0, *letters, *letters, 9, 10, 11][: problem.length]
+    assert problem.positions.tolist() == [[n, column] for n, column in enumerate(columns)]
 
 
 INIT = "    def __init__(self, dims):\n        super().__init__(dims)\n"
@@ -275,11 +291,20 @@ PLANTED = [
     *(("position", START + body + "\n", name, words) for body, name, words in MISTAKES),
     *(("task", TASK.replace(old, new), name, words) for old, new, name, words in WRONG_TASKS),
 ]
+SECONDS = {"changed in place", "the gradient of embedding.weight", "detach"}  # found by gradients
 
 
-@pytest.mark.parametrize(
-    ("group", "source", "name", "words"), PLANTED, ids=[each[-1] for each in PLANTED]
-)
+def planted() -> list:
+    """The mistakes as parameters of a test; those that take seconds are slow."""
+    slow = pytest.mark.slow
+    found = []
+    for mistake in PLANTED:
+        marks = [slow] if mistake[-1] in SECONDS else []
+        found.append(pytest.param(*mistake, marks=marks, id=mistake[-1]))
+    return found
+
+
+@pytest.mark.parametrize(("group", "source", "name", "words"), planted())
 def test_a_planted_mistake_is_named(write, group, source, name, words):
     assert source != TASK
     write("own.py", source)

@@ -149,6 +149,7 @@ def test_another_measure_needs_another_folder(again):
     assert "--out" in said.stderr
 
 
+@pytest.mark.slow
 def test_an_edited_plan_of_the_same_code_gets_other_seeds(again):
     """Its first seeds were seen."""
     for part in ("runs", "kept"):
@@ -305,6 +306,7 @@ def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
     assert not (tmp_path / "it" / "runs").exists()
 
 
+@pytest.mark.slow
 def test_schemes_with_equal_values_have_no_verdict(tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE.replace("0.5", "1.0"))
     said = run(tmp_path)
@@ -313,6 +315,7 @@ def test_schemes_with_equal_values_have_no_verdict(tmp_path, imports):
     assert not (tmp_path / "it" / "plan.yaml").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solved", "reason"), [(0.995, "neither scheme learned"), (0.0, "solve the task")]
 )

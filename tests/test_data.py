@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import GENERATED, TASKS
+from conftest import GENERATED, TASKS, TEXTS
 from trained import load
 
 from rope_lab.train import config, data
@@ -40,7 +40,7 @@ def test_batches_held_out_text_and_problems_are_what_they_were(name, scale):
     )
 
 
-@pytest.mark.parametrize("name", sorted({*TASKS} - {"text"}))
+@pytest.mark.parametrize("name", sorted({*TASKS} - TEXTS))
 @pytest.mark.parametrize("loss_on", ["all", "answer"])
 def test_targets_are_the_next_tokens_where_they_count(name, loss_on):
     """In training by `loss_on`; in evaluation, only answers count."""

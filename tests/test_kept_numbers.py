@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, script, slow_except
 
-from rope_lab import plan, power, probe, scores
+from rope_lab import board, plan, power, probe, scores
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.comparisons import scores as columns
@@ -111,6 +111,15 @@ def test_the_page_of_the_plan_is_rebuilt_byte_for_byte(copied):
 def test_the_page_of_scores_is_rebuilt_byte_for_byte(copied):
     (copied / "scores.md").unlink()
     scores.main([str(copied)])
+    assert changed(copied) == []
+
+
+@pytest.mark.slow
+def test_the_board_is_rebuilt_byte_for_byte(copied, monkeypatch):
+    monkeypatch.setattr(board, "RESULTS", copied)
+    monkeypatch.setattr(board, "BOARD", copied / "board")
+    (copied / "board.md").unlink()
+    board.write()
     assert changed(copied) == []
 
 

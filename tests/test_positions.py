@@ -374,6 +374,8 @@ ABSOLUTE += [
     "temperature_tuning",
     "randomized_rope",
     "random_floats",
+    "abacus",
+    "position_coupling",
 ]
 
 
@@ -383,7 +385,7 @@ def test_only_relative_schemes_ignore_a_shift(name):
     threshold.
     """
     far = {"xpos": 10_000, "learned": 40, "randomized_rope": 40, "random_floats": 40, "fire": 1000}
-    far["random_rotations"] = 1000
+    far |= {"random_rotations": 1000, "abacus": 40, "position_coupling": 40}
     model, pos = make_model(name), torch.arange(16)
     tokens = torch.randint(11, (3, 16), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():

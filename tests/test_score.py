@@ -12,6 +12,7 @@ from rope_lab.results.comparisons.scores import columns, mean_ranks, widest
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
+from rope_lab.train import plugin
 
 MINE = "from rope_lab.model.schemes.rotary import Rotary\n\n\nclass Mine(Rotary):\n    pass\n"
 SHORT = ["train.steps=2", "train.warmup=1", "eval.problems=2", "eval.sequences=1"]
@@ -21,11 +22,13 @@ WORDS = ["--task", "substring_by_prefix", *TINY, *SHORT, "hydra/launcher=basic"]
 @pytest.fixture
 def beside_rope(tmp_path, monkeypatch):
     """A folder of kept runs of RoPE by the protocol, in the place of results/."""
+    plugin.forget_files()
     monkeypatch.setattr(score, "RESULTS", tmp_path / "results")
     (tmp_path / "results").mkdir()
     command(["rope", *WORDS, "train.precision=float32", "--out", "rope"], tmp_path, score.main)
     keep(read(tmp_path / "rope" / "runs")[0], tmp_path / "results")
-    return tmp_path
+    yield tmp_path
+    plugin.forget_files()
 
 
 def test_a_scheme_of_ones_own_gets_its_row(beside_rope):

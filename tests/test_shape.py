@@ -17,6 +17,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 STATISTICS = {"n", "p"}
 SYMBOLS = {
     "rope_lab/model": {*"abcdefghijklmnopqrstuvwxyz"},  # formulas
+    "rope_lab/exporting/parts": {*"abqkvx"},
     "rope_lab/checking": {*"qkvox"},  # queries, keys, values, outputs and inputs of a layer
     "rope_lab/probe.py": {*"qkvo"},
     "rope_lab/results": {*"xy"},  # axes

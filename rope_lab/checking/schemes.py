@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from rope_lab.checking import demand
+from rope_lab.checking import Wrong, demand
 from rope_lab.checking.causality import causality, causality_in_training
 from rope_lab.checking.derivatives import derivatives
 from rope_lab.model.attention import unpacked
 from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, overridden
 from rope_lab.model.transformer import Transformer
+from rope_lab.text import ConfigError, first_line
 from rope_lab.train import config, instantiate, pattern, trainer
 from rope_lab.train.config import Config
 
@@ -46,6 +47,7 @@ def scheme_checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
         "training batch": lambda: causality_in_training(model_of(cfg).float(), rows, T),
         "KV cache": lambda: cached(model_of(cfg), 1e-6),
         "float32 cache": lambda: cached(model_of(cfg).float(), FLOAT32, tokens_of(T)),
+        "own positions": lambda: own_positions(model_of(cfg)),
         "gradients": lambda: gradients(model_of(cfg)),
         "derivatives": lambda: derivatives(model_of(cfg), TOKENS),
         "length": lambda: length(model_of(cfg), T),
@@ -145,17 +147,24 @@ def cached(model: Transformer, tolerance: float = 1e-12, tokens_BT: Tensor = TOK
 
 
 @torch.no_grad()
-def in_parts(model: Transformer, tolerance: float, tokens_BT: Tensor, sizes: list[int]) -> None:
+def in_parts(
+    model: Transformer,
+    tolerance: float,
+    tokens_BT: Tensor,
+    sizes: list[int],
+    pos: Tensor | None = None,
+) -> None:
     """Reading parts of so many tokens with a cache gives the logits of a full pass.
 
-    After the first part a row of the batch is dropped.
+    After the first part a row of the batch is dropped. pos: positions, [B, T] or [B, T, axes]
     """
     model.eval()
-    full_BTV, cache = model(tokens_BT), model.new_cache(*tokens_BT.shape)
+    full_BTV, cache = model(tokens_BT, pos), model.new_cache(*tokens_BT.shape)
     begin = 0
     for size in sizes:
         end = begin + size
-        part_BTV = model(tokens_BT[:, begin:end], cache=cache)
+        own = None if pos is None else pos[:, begin:end]
+        part_BTV = model(tokens_BT[:, begin:end], own, cache)
         off = (part_BTV - full_BTV[:, begin:end]).abs().max().item()
         said = f"with a KV cache the logits at position {begin} differ by {off:.1e}"
         remedy = "must treat each token by its `at` alone, or keep in the cache what it needs"
@@ -163,8 +172,62 @@ def in_parts(model: Transformer, tolerance: float, tokens_BT: Tensor, sizes: lis
         if begin == 0:
             kept_B = torch.arange(len(tokens_BT)) != 1
             tokens_BT, full_BTV = tokens_BT[kept_B], full_BTV[kept_B]
+            pos = None if pos is None else pos[kept_B]
             cache = [layer.rows(kept_B) for layer in cache]
         begin = end
+
+
+@torch.no_grad()
+def own_positions(model: Transformer) -> str | None:
+    """A note unless positions of a task, [B, T] and [B, T, axes], give a row the same logits alone,
+    in a batch, in parts with a cache, and after tokens of another document.
+    """
+    try:
+        rows_and_axes(model.eval())
+    except ConfigError as error:
+        return f"refuses positions of a task: {error}"
+    except (Wrong, RuntimeError, IndexError) as error:
+        remedy = "shapes of `at` begin with B then: see `distances`, or count axes from the last"
+        return f"does not serve positions of a task, {first_line(error)}: {remedy}"
+    return after_padding(model)
+
+
+def rows_and_axes(model: Transformer) -> None:
+    """Raise Wrong unless a row's positions matter to it alone, however it is read."""
+    count_BT, pos_BTA = positions_of_a_task()
+    off = (model(TOKENS, count_BT) - model(TOKENS)).abs().max()
+    demand(off < 1e-6, "positions [B, T] of 0, 1, … are not those without")
+    for pos in (pos_BTA[..., 0], pos_BTA):
+        in_parts(model, 1e-6, TOKENS, [5, 1, TOKENS.shape[1] - 6], pos)
+        full_BTV = model(TOKENS, pos)
+        for row in range(len(TOKENS)):
+            alone = slice(row, row + 1)
+            off = (model(TOKENS[alone], pos[alone]) - full_BTV[alone]).abs().max()
+            demand(off < 1e-6, f"with positions {list(pos.shape)} a row depends on the others")
+
+
+def positions_of_a_task() -> tuple[Tensor, Tensor]:
+    """The count of TOKENS, [B, T], and positions with three axes that differ between rows."""
+    B, T = TOKENS.shape
+    count_BT = torch.arange(T).expand(B, T)
+    slower_BT = count_BT // torch.arange(1, B + 1).unsqueeze(1)
+    random = torch.Generator().manual_seed(6)
+    more_BTA = torch.randint(T, (B, T, 2), generator=random)
+    return count_BT, torch.cat([slower_BT.unsqueeze(2), more_BTA], dim=2)
+
+
+@torch.no_grad()
+def after_padding(model: Transformer, n: int = 3) -> str | None:
+    """A note if `n` tokens of another document before them change the logits of TOKENS."""
+    if model.layers[0].attention.linear:
+        return "linear attention has no documents"
+    _, pos_BTA = positions_of_a_task()
+    documents_BT = (torch.arange(TOKENS.shape[1] + n) >= n).long().expand(len(TOKENS), -1)
+    tokens_BT = torch.cat([TOKENS[:, :n], TOKENS], dim=1)
+    padded_BTA = torch.cat([pos_BTA[:, :n], pos_BTA], dim=1)
+    padded_BTV = model(tokens_BT, padded_BTA, documents_BT=documents_BT)
+    off = (padded_BTV[:, n:] - model(TOKENS, pos_BTA)).abs().max()
+    return None if off < 1e-6 else "a document's first tokens depend on the tokens before it"
 
 
 def gradients(model: Transformer) -> None:

@@ -22,6 +22,7 @@ def task_checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
         "format": lambda: format_of(task()),
         "reproducibility": lambda: reproducible(task(), config.build_task(cfg), T),
         "problems": lambda: problems(task(), T),
+        "positions": lambda: positions(task(), T),
         "split": lambda: split(task(), T),
         "variety": lambda: variety(task(), T),
     }
@@ -79,6 +80,26 @@ def problems(task: Task, seq_len: int) -> str | None:
     if all(len(answer) > 1 and answer in prompt for answer, prompt in pairs):
         return "every prompt contains its answer: right if the task is to copy"
     return None
+
+
+def positions(task: Task, seq_len: int) -> None:
+    """Positions of problems are those of their prompts, also of longer texts, and text has one for
+    each token.
+    """
+    for problem in data.evaluation_problems(task, PROBLEMS // 8):
+        prompt = problem.tokens[: problem.prompt_length]
+        expected = task.positions(prompt, problem.length + 3)
+        if expected is None or problem.positions is None:
+            same = expected is problem.positions
+        else:
+            same = np.array_equal(expected[: problem.length], problem.positions)
+        demand(same, f"{problem.prompt!r}: its positions are not those of task.positions(prompt)")
+    pos = data.training_batch(task, 0, 0, 4, seq_len).pos
+    if pos is not None:
+        shared, rows = (seq_len,), (4, seq_len)
+        fits = pos.shape == shared or (pos.dim() < 4 and pos.shape[:2] == rows)
+        form = f"must be {list(shared)}, {list(rows)} or {[*rows, 'axes']}"
+        demand(fits, f"text has positions {list(pos.shape)}, {form}")
 
 
 def graded(task: Task, problem: Problem) -> None:

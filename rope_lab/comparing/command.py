@@ -19,12 +19,12 @@ from typing import Any
 
 from rope_lab import command
 from rope_lab.comparing import stages
-from rope_lab.comparing.launching import Asks, Stopped
+from rope_lab.comparing.asking import asks, hours
+from rope_lab.comparing.launching import Stopped
 from rope_lab.comparing.order import Order
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
-from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
@@ -83,9 +83,9 @@ def compare(
         hydra=tuple(word for word in overrides if is_hydra(word)),
         folder=_folder(ours, theirs, task, scale, measure, out),
     )
-    asks = _asks(yes, _hours(budget))
-    study = stages.plan(order, asks)
-    runs = stages.run(order, study, asks)
+    ask = asks(yes, hours("--budget", budget))
+    study = stages.plan(order, ask)
+    runs = stages.run(order, study, ask)
     return stages.verdict(order, study, runs)
 
 
@@ -106,37 +106,6 @@ def _search(text: str) -> tuple[int, int]:
     if rates.isdigit() and seeds.isdigit() and int(rates) >= 3 and int(seeds) >= 2:
         return int(rates), int(seeds)
     raise ConfigError(f"--search {text}: must be rates x seeds, 5x5; 3 rates and 2 seeds at least")
-
-
-def _hours(text: str) -> float | None:
-    """The hours of `2h` or `30min`; None if there is no limit. Raises ConfigError."""
-    if not text:
-        return None
-    for unit, hours in (("min", 1 / 60), ("h", 1.0)):
-        number = text.removesuffix(unit)
-        if number != text and number.replace(".", "", 1).isdigit():
-            return float(number) * hours
-    raise ConfigError(f"--budget {text}: must be a time, 2h or 30min")
-
-
-def _asks(yes: bool, budget: float | None) -> Asks:
-    """The question before runs begin."""
-    left = [budget]  # hours, after the bills that were agreed to
-
-    def ask(bill: Bill) -> None:
-        say(str(bill))
-        if left[0] is not None:
-            if bill.hours is None or bill.hours > left[0]:
-                raise Stopped(f"that is not within the budget: {duration(left[0])} are left")
-            left[0] -= bill.hours
-        if yes:
-            return
-        if not sys.stdin.isatty():
-            raise Stopped("nobody can be asked here: --yes begins")
-        if input("begin? [y/N] ").strip().lower() not in ("y", "yes"):
-            raise Stopped("not begun; the same command asks again")
-
-    return ask
 
 
 def _parser() -> ArgumentParser:

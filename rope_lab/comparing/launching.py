@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from rope_lab.comparing.order import Order
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
@@ -60,9 +60,9 @@ def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
     return found
 
 
-def launch(order: Order, jobs: Sequence[Job], name: str, shows_scores: bool) -> None:
+def launch(launcher: dict[str, Any], jobs: Sequence[Job], name: str, shows_scores: bool) -> None:
     """Make runs. Raises Stopped if one has not ended."""
-    status = sweep.launch(jobs, order.launcher, name, shows_scores=shows_scores)
+    status = sweep.launch(jobs, launcher, name, shows_scores=shows_scores)
     if status == EXIT_FAILED:
         raise Stopped("a run failed, see above; the same command tries it again", status)
     if status:

@@ -67,7 +67,8 @@ def search(order: Order, asks: Asks) -> Found:
         missing = [jobs[cell] for cell in progress.missing]
         asks(_bill(order, searched, missing, list(runs.values())))
     while progress.missing:
-        launch(order, [jobs[cell] for cell in progress.missing], "search", shows_scores=True)
+        waiting = [jobs[cell] for cell in progress.missing]
+        launch(order.launcher, waiting, "search", shows_scores=True)
         runs, progress = _progress(order, searched, common, jobs)
     found = _found(order, schemes, progress, runs)
     _check_room(order, found)
@@ -103,11 +104,15 @@ def _check_scheme(order: Order, scheme: str, common: list[str]) -> None:
     """
     if scheme in (order.ours, order.theirs):  # one of ours, not a copy
         return
-    words = [*common, f"position={path_of(scheme, order.folder)}"]
-    for kind, name, message in check(trainer.resolve(config.load(*words)), "position"):
+    check_own(run_name(scheme), [*common, f"position={path_of(scheme, order.folder)}"])
+
+
+def check_own(name: str, words: list[str]) -> None:
+    """Raises ConfigError if the scheme of a run, given as overrides, fails one of our checks."""
+    for kind, failed, message in check(trainer.resolve(config.load(*words)), "position"):
         if kind == "WRONG":
             remedy = "rope-lab check says more"
-            raise ConfigError(f"{run_name(scheme)} fails the check {name}: {message}; {remedy}")
+            raise ConfigError(f"{name} fails the check {failed}: {message}; {remedy}")
 
 
 def _words(order: Order, common: list[str], cell: Cell) -> list[str]:

@@ -72,7 +72,7 @@ def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
         _check_plan(order, study, list(before.values()))
         timed = list(before.values()) or read_kept(order.folder / SEARCH)[0]
         asks(Bill("verdict", len(waiting), *mean_seconds(timed), order.at_once))
-        launch(order, waiting, study.name, shows_scores=False)
+        launch(order.launcher, waiting, study.name, shows_scores=False)
     now = ended(jobs, order.folder)
     if len(now) < len(jobs):
         raise Stopped(f"{len(now)} of {len(jobs)} runs have ended; the same command resumes", OPEN)

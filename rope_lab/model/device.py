@@ -56,7 +56,9 @@ def pinned(x: Tensor, device: torch.device) -> Tensor:
 
 
 def send(x: Tensor, device: torch.device) -> Tensor:
-    """`x` on the device; the copy is asynchronous if the device supports it."""
+    """`x` on the device, asynchronously if that supports it; in float32 if it has no float64."""
+    if x.dtype == torch.float64 and not has_float64(device):
+        x = x.float()
     return pinned(x, device).to(device, non_blocking=device.type not in UNPINNED)
 
 

@@ -4,7 +4,8 @@ A scheme overrides the hooks that it uses; the model calls them and knows no sch
 `schemes`.
 
 Shape letters: B batch, T time (queries), S time (keys and values), D model width, H heads, K head
-width; 3 stands for queries, keys and values side by side. Positions are integers, [T].
+width, A axes; 3 stands for queries, keys and values side by side. Positions are integers 0 … T − 1,
+[T], or those that a task gives: integers or real numbers, [T], [B, T] or [B, T, A].
 """
 
 from collections.abc import Callable
@@ -53,6 +54,7 @@ class PositionScheme(nn.Module):
     window: int | None = None  # a query sees so many last tokens, its own included; None: all
     output_heads: int = 1  # heads that `attention` returns for each head of queries
     projects_values: bool = True  # False: no value projection; `heads` is given [B, T, 2, H, K]
+    several_axes: bool = False  # `prepare` gets all axes of positions; False: the first, as [B, T]
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -79,8 +81,10 @@ class PositionScheme(nn.Module):
         return self
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
-        """Prepare positions `pos`, [T], for the hooks, once per forward pass; each hook gets the
-        result as `at`.
+        """Prepare positions for the hooks, once per forward pass; each hook gets the result as
+        `at`.
+
+        pos: [T], or [B, T] if the task gives positions, or [B, T, A] with `several_axes`
 
         `dtype` is the model's; results computed from angles stay in float32 or wider (see
         `rotation.wide`).
@@ -88,8 +92,8 @@ class PositionScheme(nn.Module):
         return pos
 
     def with_keys(self, at: Any, keys_T: Tensor) -> Any:
-        """`at` for queries that each see so many keys, int64 [T]; most schemes return it
-        unchanged.
+        """`at` for queries that each see so many keys, int64 [T], or [B, T] within documents; most
+        schemes return it unchanged.
         """
         return at
 
@@ -150,7 +154,7 @@ class PositionScheme(nn.Module):
     def bias(self, at_T: Any, at_S: Any) -> Tensor | None:
         """Score bias hook: added to the attention scores of every layer.
 
-        Returns a tensor broadcastable to [H, T, S], or None.
+        Returns a tensor broadcastable to [H, T, S] or [B, H, T, S], or None.
         """
         return None
 
@@ -183,20 +187,27 @@ def overridden(cls: type[PositionScheme]) -> set[str]:
     return {name for name in HOOKS if getattr(cls, name) is not getattr(PositionScheme, name)}
 
 
+def prepared(scheme: PositionScheme, pos: Tensor, dtype: torch.dtype) -> Any:
+    """`at` of positions [T], [B, T] or [B, T, A], of which most schemes take the first axis."""
+    if pos.dim() == 3 and not scheme.several_axes:
+        pos = pos[..., 0]
+    return scheme.prepare(pos, dtype)
+
+
 class Wrapper(PositionScheme):
     """Base class of schemes that change another scheme; it passes every hook to that scheme."""
 
     def __init__(self, scheme: PositionScheme):
         nn.Module.__init__(self)
         self.scheme, self.decays = scheme, scheme.decays
-        self.projects_values = scheme.projects_values
+        self.projects_values, self.several_axes = scheme.projects_values, scheme.several_axes
         self.output_heads = scheme.output_heads
 
     def draw(self, seed: int, length: int) -> None:
         self.scheme.draw(seed, length)
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
-        return self.scheme.prepare(pos, dtype)
+        return prepared(self.scheme, pos, dtype)
 
     def with_keys(self, at: Any, keys_T: Tensor) -> Any:
         return self.scheme.with_keys(at, keys_T)

@@ -1,7 +1,7 @@
 """Probes: one change of how a trained model uses positions.
 
 A probe is one of
-  shift=N         all positions are N further on
+  shift=N         all positions are N further on, on each axis
   window=N        attention sees the last N tokens only, itself among them
   ablate=PARTS    PARTS (of q, k, v and o, the output) are not rotated: ablate=vo
   ablate=PARTS:P  the same for pair P of each head's features alone, or for pairs P-P: ablate=vo:4-7
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lab.model.attention import Heads, unpacked
-from rope_lab.model.hooks import PositionScheme, Wrapper
+from rope_lab.model.hooks import PositionScheme, Wrapper, prepared
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError
 
@@ -41,7 +41,7 @@ class Shifted(Wrapper):
         self.scheme.draw(seed, length + self.by)
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
-        return self.scheme.prepare(pos + self.by, dtype)
+        return prepared(self.scheme, pos + self.by, dtype)
 
 
 class Windowed(Wrapper):
@@ -183,16 +183,18 @@ def all_probes(model: Transformer, seq_len: int) -> list[str]:
     return probes
 
 
-def attention_maps(model: Transformer, tokens_BT: Tensor) -> dict[str, Any]:
+def attention_maps(model: Transformer, tokens_BT: Tensor, **given: Tensor) -> dict[str, Any]:
     """A model's attention on these tokens, by layer and head; empty of linear attention, which has
     no weights.
+
+    given: positions and documents, as arguments of the model
 
     by_distance: the mean weight of the token so many tokens back
     maps:  of the first row, down-sampled: the share of attention that `every` neighbouring queries
            give to as many keys
     """
     model.position = watched = Watched(model.position)
-    model(tokens_BT)
+    model(tokens_BT, **given)
     model.position = watched.scheme
     T = tokens_BT.shape[1]
     every = math.ceil(T / CELLS)  # an incomplete last cell is left out

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from rope_lab.model.attention import unpacked
-from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState
+from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState, so_far
 from rope_lab.model.controls import Conv, Gate, Smear
 from rope_lab.model.cpu_linear import Linear
-from rope_lab.model.hooks import PositionScheme, TooLong, overridden
+from rope_lab.model.hooks import PositionScheme, TooLong, overridden, prepared
 from rope_lab.model.layer import Layer
 from rope_lab.text import ConfigError
 
@@ -132,35 +132,26 @@ class Transformer(nn.Module):
         return widths
 
     def forward(
-        self, tokens_BT: Tensor, pos: Tensor | None = None, cache: Cache | None = None
+        self,
+        tokens_BT: Tensor,
+        pos: Tensor | None = None,
+        cache: Cache | None = None,
+        documents_BT: Tensor | None = None,
     ) -> Tensor:
         """Logits of each next token, [B, T, V].
 
-        The tokens stand at 0 … T − 1, or at `pos` [T]; with a `cache`, after the tokens already in
-        it, which they join.
+        pos: positions, [T], [B, T] or [B, T, axes]; None: 0 … T − 1, or what follows the cache
+        cache: of earlier tokens, which these join; they all have a `pos`, or none has
+        documents_BT: the number of each token's document; it sees tokens of the same number alone
         """
-        begin = 0 if cache is None else cache[0].length
-        end = begin + tokens_BT.shape[1]
-        if pos is None:
-            pos = torch.arange(begin, end, device=tokens_BT.device)
-        else:
-            end = int(pos.max()) + 1
-        limit = self.position.max_len
-        if limit is not None and end > limit:
-            raise TooLong(
-                f"{end} positions are more than the {limit} that the position scheme was made for"
-            )
-
+        pos_T, pos_S = positions(tokens_BT, pos, cache)
+        self._check_length(pos, len(pos_S))
         dtype = self.embedding.weight.dtype
-        with torch.autocast(pos.device.type, enabled=False):  # positions in full precision
-            at_T = self.position.prepare(pos, dtype)
-            at_S = (
-                self.position.prepare(torch.arange(end, device=pos.device), dtype)
-                if begin
-                else at_T
-            )
+        with torch.autocast(pos_T.device.type, enabled=False):  # positions in full precision
+            at_T = prepared(self.position, pos_T, dtype)
+            at_S = at_T if pos_S is pos_T else prepared(self.position, pos_S, dtype)
             bias = self.position.bias(at_T, at_S)
-            keys_T = torch.arange(begin + 1, begin + len(pos) + 1, device=pos.device)
+            keys_T, apart = self._keys(tokens_BT, documents_BT, cache)
             at_T = self.position.with_keys(at_T, keys_T)
 
         x_BTD = self.scale * self.embedding(tokens_BT)
@@ -169,6 +160,8 @@ class Transformer(nn.Module):
         x_BTD = self.dropout(self.position.embed(x_BTD, at_T))
         for number, layer in enumerate(self.layers):
             own_number, own_at_T, own_bias = self.position.for_layer(number, at_T, bias)
+            if apart is not None:
+                own_bias = apart if own_bias is None else own_bias + apart
             x_BTD = layer(
                 x_BTD,
                 self.position.in_layer(number),
@@ -178,6 +171,37 @@ class Transformer(nn.Module):
                 own_number,
             )
         return self.unembedding(self.norm(x_BTD))
+
+    def _check_length(self, given: Tensor | None, tokens: int) -> None:
+        """Raise TooLong if a position is beyond the scheme's limit."""
+        limit, end = self.position.max_len, tokens
+        if limit is not None and given is not None:
+            first = given[..., 0] if given.dim() == 3 else given
+            end = int(first.max()) + 1
+        if limit is not None and end > limit:
+            raise TooLong(
+                f"{end} positions are more than the {limit} that the position scheme was made for"
+            )
+
+    def _keys(
+        self, tokens_BT: Tensor, documents_BT: Tensor | None, cache: Cache | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The number of keys that each query sees, [T] or [B, T]; and −∞ for keys of other
+        documents, [B, 1, T, S], or None.
+        """
+        begin, T = 0 if cache is None else cache[0].length, tokens_BT.shape[1]
+        if documents_BT is None:
+            return torch.arange(begin + 1, begin + T + 1, device=tokens_BT.device), None
+        if self.layers[0].attention.linear:
+            raise ConfigError(
+                "model.attention=linear: has no scores, by which attention could stay within a "
+                "document; take model.attention=softmax"
+            )
+        documents_BS = so_far("documents", documents_BT, None if cache is None else cache[0])
+        apart_BTS = documents_BT.unsqueeze(2) != documents_BS.unsqueeze(1)
+        keys_BT = (~apart_BTS).tril(begin).sum(-1)
+        zero = self.embedding.weight.new_zeros(())
+        return keys_BT, torch.where(apart_BTS, -torch.inf, zero).unsqueeze(1)
 
     def new_cache(self, rows: int, slots: int) -> Cache:
         """An empty cache with room for `slots` tokens in each of `rows` batch rows."""
@@ -207,6 +231,23 @@ class Transformer(nn.Module):
             self(token_11, cache=cache)
             sizes.append(sum(layer.nbytes for layer in cache))
         return (sizes[0] + (slots - 1) * (sizes[1] - sizes[0])) / slots
+
+
+def positions(
+    tokens_BT: Tensor, given: Tensor | None, cache: Cache | None
+) -> tuple[Tensor, Tensor]:
+    """The positions of new tokens, and of all tokens so far; one tensor if these are the first."""
+    begin, end = 0, tokens_BT.shape[1]
+    if cache is not None:
+        begin, end = cache[0].length, cache[0].length + end
+    if given is None:
+        pos_T = torch.arange(begin, end, device=tokens_BT.device)
+        pos_S = torch.arange(end, device=tokens_BT.device) if begin else pos_T
+        return pos_T, pos_S
+    if cache is None:
+        return given, given
+    pos_T = given.expand(len(tokens_BT), -1) if given.dim() == 1 else given
+    return pos_T, so_far("positions", pos_T, cache[0])
 
 
 def check_sink(attention: str, scheme: PositionScheme) -> None:

@@ -15,7 +15,6 @@ those that no page shows.
 
 import sys
 from argparse import ArgumentParser
-from dataclasses import replace
 from pathlib import Path
 
 from rope_lab import command
@@ -31,25 +30,12 @@ from rope_lab.results.records.folders import (
     one_each,
     read_all,
 )
-from rope_lab.results.records.kept import keep
-from rope_lab.results.records.run import Run
+from rope_lab.results.records.kept import keep, worth_keeping
 from rope_lab.results.views import against, paper
 from rope_lab.results.views.pages import Content, publish, text
 from rope_lab.results.views.terminal import say_markdown
 from rope_lab.results.views.verdicts import sentences
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
-
-
-def worth_keeping(run: Run) -> Run:
-    """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
-    report = Published().report(run.task, run.metrics, run.settings)
-    used = {threshold.metric for threshold in report.thresholds.values()}
-    curves = {
-        name: curve
-        for name, curve in run.curves.items()
-        if name.startswith("eval/") or name in used
-    }
-    return replace(run, curves=curves)
 
 
 def arguments_parser() -> ArgumentParser:

@@ -25,23 +25,35 @@ IGNORED = -100  # a target that no loss counts
 
 class Batch(NamedTuple):
     """Tokens and the next ones, int64 [B, T] each; targets that the loss does not count are
-    `IGNORED`.
+    `IGNORED`. Positions and documents of the inputs, as in `Text`.
     """
 
     inputs_BT: Tensor
     targets_BT: Tensor
+    pos: Tensor | None = None
+    documents_BT: Tensor | None = None
 
     def pinned(self, device: torch.device) -> "Batch":
-        return Batch(*(pinned(x_BT, device) for x_BT in self))
+        return Batch(*(None if x is None else pinned(x, device) for x in self))
 
     def to(self, device: torch.device) -> "Batch":
-        return Batch(*(send(x_BT, device) for x_BT in self))
+        return Batch(*(None if x is None else send(x, device) for x in self))
+
+    def rows(self, begin: int, end: int) -> "Batch":
+        """Some of its rows; positions [T], which all rows share, stay."""
+        shared = None if self.pos is None or self.pos.dim() > 1 else self.pos
+        some = Batch(*(None if x is None else x[begin:end] for x in self))
+        return some if shared is None else some._replace(pos=shared)
+
+    @property
+    def given(self) -> dict[str, Tensor]:
+        """Arguments of the model beside the inputs: those of them that the task gives."""
+        both = {"pos": self.pos, "documents_BT": self.documents_BT}
+        return {name: x for name, x in both.items() if x is not None}
 
 
 class HeldOutText(NamedTuple):
-    """A batch of held-out text; the last two fields, for statistics, stay on the CPU (MPS has no
-    float64).
-    """
+    """A batch of held-out text; the fields for statistics stay on the CPU (MPS has no float64)."""
 
     inputs_BT: Tensor
     targets_BT: Tensor
@@ -49,11 +61,15 @@ class HeldOutText(NamedTuple):
         Tensor  # int64, the position of a target in its answer: 1, 2, …, or 0 outside of answers
     )
     floor_BT: Tensor  # float64, the Bayes-optimal loss there, in nats
+    pos: Tensor | None = None
+    documents_BT: Tensor | None = None
+
+    @property
+    def batch(self) -> Batch:
+        return Batch(self.inputs_BT, self.targets_BT, self.pos, self.documents_BT)
 
     def to(self, device: torch.device) -> "HeldOutText":
-        return self._replace(
-            inputs_BT=send(self.inputs_BT, device), targets_BT=send(self.targets_BT, device)
-        )
+        return self._replace(**self.batch.to(device)._asdict())
 
 
 class Longer(NamedTuple):
@@ -97,7 +113,8 @@ def evaluation_text(task: Task, rows: int, seq_len: int) -> HeldOutText:
     text = task.text(generator(EVALUATION_SEED, EVALUATION_TEXT), rows, seq_len + 1, held_out=True)
     position = torch.from_numpy(text.answer_position[:, 1:].astype(np.int64))
     floor = torch.from_numpy(task.floor(text.tokens)[:, 1:].copy())
-    return HeldOutText(*_batch(text, text.answer_position > 0), position, floor)
+    batch = _batch(text, text.answer_position > 0)
+    return HeldOutText(**batch._asdict(), answer_position_BT=position, floor_BT=floor)
 
 
 def evaluation_problems(task: Task, n: int) -> list[Problem]:
@@ -144,7 +161,29 @@ def batches_by_length(
     return batches
 
 
+def pad_positions(rows: list[np.ndarray | None]) -> Tensor | None:
+    """Positions of rows of different lengths, [B, longest] or [B, longest, axes], zeros at the
+    right; None if the task gives none.
+    """
+    if not rows or rows[0] is None:
+        return None
+    tensors = [_as_positions(row) for row in rows]
+    return nn.utils.rnn.pad_sequence(tensors, batch_first=True)
+
+
+def _as_positions(values: np.ndarray) -> Tensor:
+    """Positions as the model reads them, int64 or float64."""
+    real = np.issubdtype(values.dtype, np.floating)
+    return torch.from_numpy(values.astype(np.float64 if real else np.int64))
+
+
 def _batch(text: Text, counted: np.ndarray) -> Batch:
     tokens = text.tokens.astype(np.int64)
     targets = np.where(counted, tokens, IGNORED)
-    return Batch(torch.from_numpy(tokens[:, :-1].copy()), torch.from_numpy(targets[:, 1:].copy()))
+    pos, documents = text.positions, text.documents
+    if pos is not None:
+        pos = _as_positions(pos[:-1] if pos.ndim == 1 else pos[:, :-1])
+    if documents is not None:
+        documents = torch.from_numpy(documents[:, :-1].astype(np.int64))
+    inputs, targets = tokens[:, :-1].copy(), targets[:, 1:].copy()
+    return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), pos, documents)

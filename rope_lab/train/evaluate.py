@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.device import MOST, NEAR, room
+from rope_lab.model.device import MOST, NEAR, room, send
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Problem, Task
 from rope_lab.text import show
@@ -119,11 +119,11 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
     """
     nats, right = [], []
     rows = max(1, most_tokens(model) // text.inputs_BT.shape[1])
-    for inputs_BT, targets_BT in zip(
-        text.inputs_BT.split(rows), text.targets_BT.split(rows), strict=True
-    ):
-        counted = targets_BT != data.IGNORED
-        logits_NV, targets_N = model(inputs_BT)[counted].float(), targets_BT[counted]
+    for begin in range(0, len(text.inputs_BT), rows):
+        some = text.batch.rows(begin, begin + rows)
+        counted = some.targets_BT != data.IGNORED
+        logits_BTV = model(some.inputs_BT, **some.given)
+        logits_NV, targets_N = logits_BTV[counted].float(), some.targets_BT[counted]
         nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double())
         right.append((logits_NV.argmax(-1) == targets_N).cpu())
     return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.answer_position_BT > 0]
@@ -202,7 +202,9 @@ def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
         begin_B1 = torch.tensor([[problems[i].prompt_length] for i in batch], device=device)
         end_B1 = torch.tensor([[problems[i].length] for i in batch], device=device)
         place_T = torch.arange(1, tokens_BT.shape[1], device=device)
-        logits_BTV = model(tokens_BT[:, :-1])
+        pos = data.pad_positions([problems[i].positions for i in batch])
+        given = {} if pos is None else {"pos": send(pos[:, :-1], device)}
+        logits_BTV = model(tokens_BT[:, :-1], **given)
         if not bool((logits_BTV.isfinite().all(-1) | (place_T >= end_B1)).all()):
             raise Diverged(
                 f"logits of problems of up to {tokens_BT.shape[1]} tokens are not finite"

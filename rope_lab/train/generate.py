@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rope_lab.model.device import room
+from rope_lab.model.device import room, send
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError
 from rope_lab.train.config import Config
-from rope_lab.train.data import batches_by_length, evaluation_problems, pad
+from rope_lab.train.data import batches_by_length, evaluation_problems, pad, pad_positions
 from rope_lab.train.instantiate import config_errors
 
 # The most bytes of keys and values of completions written side by side, except on a GPU.
@@ -66,7 +66,9 @@ def generate(
     for batch in batches_by_length(
         lengths, cached / model.bytes_of_token(slots), room=longest, spread=longest
     ):
-        made = _generate(model, [prompts[i] for i in batch], stop, longest, max_len, choose)
+        some = [prompts[i] for i in batch]
+        pos = pad_positions([task.positions(each, len(each) + longest) for each in some])
+        made = _generate(model, some, pos, stop, longest, max_len, choose)
         written |= zip(batch, made, strict=True)
     return [written[i] for i in range(len(prompts))]
 
@@ -74,6 +76,7 @@ def generate(
 def _generate(
     model: Transformer,
     prompts: list[np.ndarray],
+    pos: Tensor | None,
     stop: int | None,
     longest: int,
     max_len: int,
@@ -81,6 +84,8 @@ def _generate(
 ) -> list[np.ndarray]:
     """Generate one batch. In step t every row's token t is fixed: its prompt's if it has one, else
     a chosen one.
+
+    pos: positions of prompts and completions, [B, T] or [B, T, axes], or None
     """
     device, lengths = model.embedding.weight.device, [len(prompt) for prompt in prompts]
     prompt_B = torch.tensor(lengths, device=device)
@@ -90,9 +95,13 @@ def _generate(
     end_B = (prompt_B + longest).clamp(max=slots + 1)
     cache = model.new_cache(len(prompts), slots)
     row_B = torch.arange(len(prompts), device=device)  # the rows in the cache
+    pos = None if pos is None else send(pos, device)
+
+    def given(begin: int, end: int) -> dict[str, Tensor]:
+        return {} if pos is None else {"pos": pos[row_B, begin:end]}
 
     prefill = min(lengths)  # tokens that all prompts have are read at once
-    logits_BV = model(tokens_BT[:, :prefill], cache=cache)[:, -1]
+    logits_BV = model(tokens_BT[:, :prefill], cache=cache, **given(0, prefill))[:, -1]
     for place in range(prefill, slots + 1):
         own_B = place >= prompt_B[row_B]
         next_B = torch.where(own_B, choose(logits_BV), tokens_BT[row_B, place])
@@ -109,7 +118,7 @@ def _generate(
         if left <= len(row_B) // 2:  # finished rows would take time until the longest ends
             cache = [layer.rows(unfinished_B) for layer in cache]
             row_B, next_B = row_B[unfinished_B], next_B[unfinished_B]
-        logits_BV = model(next_B[:, None], cache=cache)[:, 0]
+        logits_BV = model(next_B[:, None], cache=cache, **given(place, place + 1))[:, 0]
     rows = zip(tokens_BT.cpu().numpy(), prompt_B.tolist(), end_B.tolist(), strict=True)
     return [row[prompt:end] for row, prompt, end in rows]
 

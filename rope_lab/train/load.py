@@ -12,10 +12,11 @@ import torch
 
 from rope_lab.files import digest
 from rope_lab.identity import BACKFILLED
-from rope_lab.model.hooks import Dims
+from rope_lab.model.device import send
+from rope_lab.model.hooks import Dims, prepared
 from rope_lab.model.transformer import Transformer
 from rope_lab.shipped import with_class_names
-from rope_lab.tasks.task import Task
+from rope_lab.tasks.task import Problem, Task
 from rope_lab.text import FIND_RUNS, ConfigError, first_line, flat, show
 from rope_lab.train import checkpoint, config, data, provenance, torch_state
 from rope_lab.train.config import Config
@@ -40,6 +41,35 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
         random.manual_seed(data.torch_seed(cfg.seed, data.INITIAL_WEIGHTS))
         with config_errors():
             return Transformer(vocabulary, **asdict(cfg.model), position=position)
+
+
+@torch.no_grad()
+def try_positions(
+    model: Transformer, text: data.HeldOutText, problems: list[list[Problem]]
+) -> None:
+    """Raise ConfigError if the model cannot have the positions or documents that a task gives."""
+    model.eval()
+    if text.batch.given and not _serves_rows(model, text):
+        raise ConfigError(
+            f"position: {type(model.position).__name__} does not serve positions that differ "
+            "between rows, which this task has: rope-lab check says more"
+        )
+    device = model.embedding.weight.device
+    for some in problems:
+        pos = data.pad_positions([problem.positions for problem in some])
+        if pos is not None:
+            prepared(model.position, send(pos, device), torch.float32)
+    model.train()
+
+
+def _serves_rows(model: Transformer, text: data.HeldOutText) -> bool:
+    """Whether a row alone has the logits that it has beside another."""
+    both, one = text.batch.rows(0, 2), text.batch.rows(0, 1)
+    try:
+        first_BTV = model(both.inputs_BT, **both.given)[:1]
+    except (RuntimeError, IndexError):  # of shapes
+        return False
+    return torch.allclose(first_BTV, model(one.inputs_BT, **one.given), atol=1e-3)
 
 
 def add_allow(parser: argparse.ArgumentParser) -> None:

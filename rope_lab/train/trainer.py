@@ -23,7 +23,7 @@ from rope_lab.train import config, data, distributed, optimizer
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import Diverged, Evaluation, as_evaluated, autocast, evaluate, samples
 from rope_lab.train.instantiate import config_errors
-from rope_lab.train.load import build_model, load_parent, with_parent
+from rope_lab.train.load import build_model, load_parent, try_positions, with_parent
 
 QUOTAS = Path("/sys/fs/cgroup/cpu.max"), Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 
@@ -70,7 +70,7 @@ class Trainer:
     model: Transformer
     # Batch k of the run, pinned if the device copies from pinned memory.
     batches: Callable[[int], data.Batch]
-    forward: Callable[[Tensor], Tensor]  # the model that training calls, compiled or not
+    forward: Callable[..., Tensor]  # the model that training calls, compiled or not
     optimizers: dict[str, torch.optim.Optimizer]
 
     @property
@@ -161,7 +161,8 @@ def build(cfg: Config) -> Trainer:
     model = model.to(device)
     with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, train.seq_len))
-    forward: Callable[[Tensor], Tensor] = model
+        try_positions(model, text, [problems, *longer.problems.values()])
+    forward: Callable[..., Tensor] = model
     if train.compile:
         check_compiler(device, train.compile)
         forward = torch.compile(model, mode=None if train.compile is True else train.compile)
@@ -253,7 +254,8 @@ def _backward(trainer: Trainer, batch: data.Batch, number: int, part: int) -> Te
     on any rank.
     """
     parts = trainer.cfg.train.processes * trainer.cfg.train.accumulate
-    inputs_BT, targets_BT = batch.inputs_BT.chunk(parts)[part], batch.targets_BT.chunk(parts)[part]
+    size = len(batch.inputs_BT) // parts
+    own = batch.rows(part * size, (part + 1) * size)
     seed = data.torch_seed(trainer.cfg.seed, data.DROPOUT, number) + part
     if trainer.device.type == "cpu":
         torch.default_generator.manual_seed(seed)
@@ -261,8 +263,8 @@ def _backward(trainer: Trainer, batch: data.Batch, number: int, part: int) -> Te
         # On a CPU it takes a millisecond longer: it records a traceback for absent GPUs.
         torch.manual_seed(seed)
     with autocast(trainer.cfg, trainer.device):
-        logits_BTV = trainer.forward(inputs_BT)
-    logits_NV, targets_N = logits_BTV.flatten(0, 1).float(), targets_BT.flatten()
+        logits_BTV = trainer.forward(own.inputs_BT, **own.given)
+    logits_NV, targets_N = logits_BTV.flatten(0, 1).float(), own.targets_BT.flatten()
     nats = F.cross_entropy(logits_NV, targets_N, ignore_index=data.IGNORED, reduction="sum")
     loss = nats / (batch.targets_BT != data.IGNORED).sum()
     loss.backward()

@@ -7,8 +7,16 @@ position at all. A file of your own imports `from rope_lab.model.schemes import 
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.schemes.added import Learned, Sinusoidal, SinusoidalProduct
 from rope_lab.model.schemes.biases import Alibi, Fire, KerpleLog, T5Bias
-from rope_lab.model.schemes.content import CoPE, FoX, GrapeA, PaTH, SelectiveRoPE
-from rope_lab.model.schemes.content_biases import GrapeAP, RelativeBias, Wall
+from rope_lab.model.schemes.content import CoPE, FoX, PaTH, SelectiveRoPE
+from rope_lab.model.schemes.content_biases import GrapeA, GrapeAP, RelativeBias, Wall
+from rope_lab.model.schemes.coordinates import (
+    AxialRope,
+    GoldenGateRope,
+    LearnedAxis,
+    MRope,
+    OnAxis,
+    RopeMixed,
+)
 from rope_lab.model.schemes.layers import Layers, RNoPE, TemperatureTuning
 from rope_lab.model.schemes.longer import Remapped
 from rope_lab.model.schemes.phases import RandomRotations, RePo, RoPEPlusPlus
@@ -28,11 +36,13 @@ from rope_lab.model.schemes.shared_values import SharedKV, SharedKVDeepSeek, Sha
 
 __all__ = [
     "Alibi",
+    "AxialRope",
     "CayleyString",
     "CoPE",
     "Dims",
     "Fire",
     "FoX",
+    "GoldenGateRope",
     "GrapeA",
     "GrapeAP",
     "HeadBases",
@@ -41,6 +51,9 @@ __all__ = [
     "Layers",
     "LeRoPE",
     "Learned",
+    "LearnedAxis",
+    "MRope",
+    "OnAxis",
     "PRope",
     "PaTH",
     "PartialKeyOffset",
@@ -53,6 +66,7 @@ __all__ = [
     "RelativeBias",
     "Remapped",
     "RoPEPlusPlus",
+    "RopeMixed",
     "Rotary",
     "SSMax",
     "SelectiveRoPE",

@@ -1,11 +1,12 @@
 """Added to the embeddings: sinusoidal and learned position vectors.
 
-Shape letters: B batch, T time, D model width. Positions are integers, [T].
+Shape letters: B batch, T time, D model width.
 """
 
 import torch
 from torch import Tensor, nn
 
+from rope_lab.model.axes import whole
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import angles, frequencies, wide
 from rope_lab.text import ConfigError
@@ -55,6 +56,9 @@ class Learned(PositionScheme):
         super().__init__(dims)
         self.table = nn.Embedding(dims.max_len, dims.d_model)
         self.max_len = dims.max_len
+
+    def prepare(self, pos: Tensor, dtype: torch.dtype) -> Tensor:
+        return whole(pos, self, None if pos.dim() == 1 else self.max_len)
 
     def embed(self, x_BTD: Tensor, at: Tensor) -> Tensor:
         return x_BTD + self.table(at)

@@ -1,6 +1,8 @@
 """Biases: a number added to each attention score, by distance alone.
 
-Shape letters: T time (queries), S time (keys), H heads.
+A key at a later position than the query, as some tasks have, counts as at distance 0.
+
+Shape letters: B batch, T time (queries), S time (keys), H heads.
 """
 
 import math
@@ -8,6 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from rope_lab.model.axes import distances
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.text import ConfigError
 
@@ -26,7 +29,8 @@ class Alibi(PositionScheme):
         self.slopes_H11 = 2 ** torch.tensor(exponents[: dims.n_heads]).view(-1, 1, 1)
 
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        return -self.slopes_H11.to(at_T.device) * (at_T[:, None] - at_S)
+        distance_1TS = distances(at_T, at_S).clamp(min=0).unsqueeze(-3)
+        return -self.slopes_H11.to(at_T.device) * distance_1TS
 
 
 class KerpleLog(PositionScheme):
@@ -44,8 +48,8 @@ class KerpleLog(PositionScheme):
         self.r2_H11 = nn.Parameter(torch.rand(dims.n_heads, 1, 1))
 
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        distance_TS = (at_T[:, None] - at_S).clamp(min=0)
-        return -self.r1_H11.abs() * (self.r2_H11.abs() * distance_TS).log1p()
+        distance_1TS = distances(at_T, at_S).clamp(min=0).unsqueeze(-3)
+        return -self.r1_H11.abs() * (self.r2_H11.abs() * distance_1TS).log1p()
 
 
 class T5Bias(PositionScheme):
@@ -65,7 +69,7 @@ class T5Bias(PositionScheme):
         nn.init.normal_(self.table.weight, std=dims.d_model**-0.5)
 
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        distance = (at_T[:, None] - at_S).clamp(min=0)
+        distance = distances(at_T, at_S).clamp(min=0)
         own = self.buckets // 2
         log_share = (distance.clamp(min=1) / own).log() / math.log(self.max_distance / own)
         shared = (own + (log_share * (self.buckets - own)).long()).clamp(max=self.buckets - 1)
@@ -98,7 +102,7 @@ class Fire(PositionScheme):
         self.threshold = threshold
 
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
-        distance = (at_T[:, None] - at_S).clamp(min=0)
-        longest = torch.maximum(at_T, (self.share * self.threshold).abs())[:, None]
+        distance = distances(at_T, at_S).clamp(min=0)
+        longest = torch.maximum(at_T, (self.share * self.threshold).abs()).unsqueeze(-1)
         relative = (self.c.abs() * distance).log1p() / (self.c.abs() * longest).log1p()
-        return self.network(relative.unsqueeze(-1)).movedim(-1, -3)
+        return self.network(relative.to(self.c.dtype).unsqueeze(-1)).movedim(-1, -3)

@@ -5,19 +5,17 @@ values), D model width, H heads, K head width, C pairs of a head's features, P p
 X features that are convolved, N taps.
 """
 
-import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.attention import BLOCK, Heads, softmax_attention, unpacked, weighted_values
+from rope_lab.model.attention import BLOCK, Heads, unpacked, weighted_values
 from rope_lab.model.cache import KVCache, LayerCache, convolved, running_sum, so_far
 from rope_lab.model.device import has_float64
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import frequencies, rotate, unit, wide
-from rope_lab.model.schemes.biases import Alibi
 from rope_lab.text import ConfigError
 
 FLOAT32_TOKENS = 1024  # longer running sums are taken in float64
@@ -106,44 +104,6 @@ class SelectiveRoPE(PositionScheme):
 
     def output(self, o_BTHK: Tensor, at: tuple) -> Tensor:
         return rotate(o_BTHK, at[1])
-
-
-class GrapeA(Alibi):
-    """ALiBi whose slopes depend on the query (Zhang et al., 2025, Additive GRAPE, query-gated;
-    arXiv 2512.07805). The variant that they report as best is `GrapeAP`.
-
-    bias = −(n − i) mₕ softplus(ωₕ) softplus(v̂ₕᵀ qₙ / √K), mₕ the slopes of ALiBi, v̂ₕ of norm 1;
-    softplus(ωₕ) is 1 at first.
-    """
-
-    def __init__(self, dims: Dims):
-        super().__init__(dims)
-        shape, layers = (dims.n_heads, dims.d_head), range(dims.n_layers)
-        self.v = nn.ParameterList(torch.randn(shape) / dims.d_head**0.5 for _ in layers)
-        self.omega = nn.ParameterList(
-            torch.full((dims.n_heads,), math.log(math.e - 1)) for _ in layers
-        )
-
-    def read(
-        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
-    ) -> tuple[tuple[Tensor, Tensor], None]:
-        return (F.normalize(self.v[layer], dim=-1), F.softplus(self.omega[layer])), None
-
-    def attention(
-        self,
-        heads: Heads,
-        at: tuple[Tensor, Tensor],
-        bias: Tensor,
-        cache: KVCache | None,
-        sink: Tensor | None = None,
-    ) -> Tensor:
-        v_HK, omega_H = at
-        q_BTHK = unpacked(heads)[0]
-        gate_BTH = omega_H * F.softplus(
-            (q_BTHK.to(wide(q_BTHK.dtype)) * v_HK).sum(-1) / q_BTHK.shape[-1] ** 0.5
-        )
-        bias_BHTS = gate_BTH.mT.unsqueeze(-1) * bias
-        return softmax_attention(heads, bias_BHTS, cache, self.window, sink)
 
 
 class CoPE(PositionScheme):

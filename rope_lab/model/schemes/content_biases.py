@@ -5,13 +5,15 @@ values), D model width, H heads, K head width, M modes of a bias, E distances of
 of a path.
 """
 
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.model.attention import Heads, softmax_attention
+from rope_lab.model.attention import Heads, softmax_attention, unpacked
+from rope_lab.model.axes import distances
 from rope_lab.model.cache import KVCache, LayerCache, so_far
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.rotation import precise, rotate, unit, wide
@@ -48,7 +50,7 @@ class RelativeBias(PositionScheme):
 
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:
         """The distances, [1, T, S], which `attention` looks up."""
-        return (at_T[:, None] - at_S).unsqueeze(0)
+        return distances(at_T, at_S).unsqueeze(-3)
 
     def read(
         self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
@@ -65,10 +67,56 @@ class RelativeBias(PositionScheme):
         cache: KVCache | None,
         sink: Tensor | None = None,
     ) -> Tensor:
-        distance_1TS = bias.long()
+        apart_1TS = bias.isneginf()  # keys of other documents
+        distance_1TS = bias.masked_fill(apart_1TS, 0).long()
         index_1TS = distance_1TS.clamp(0, self.extent - 1)
         bias_BHTS = at.gather(-1, index_1TS.expand(*at.shape[:3], -1))
         bias_BHTS = bias_BHTS.masked_fill(distance_1TS >= self.extent, 0)
+        if bias.is_floating_point():
+            bias_BHTS = bias_BHTS.masked_fill(apart_1TS, -torch.inf)
+        return softmax_attention(heads, bias_BHTS, cache, self.window, sink)
+
+
+class GrapeA(Alibi):
+    """ALiBi whose slopes depend on the query (Zhang et al., 2025, Additive GRAPE, query-gated;
+    arXiv 2512.07805). The variant that they report as best is `GrapeAP`.
+
+    bias = −(n − i) mₕ softplus(ωₕ) softplus(v̂ₕᵀ qₙ / √K), mₕ the slopes of ALiBi, v̂ₕ of norm 1;
+    softplus(ωₕ) is 1 at first.
+    """
+
+    def __init__(self, dims: Dims):
+        super().__init__(dims)
+        shape, layers = (dims.n_heads, dims.d_head), range(dims.n_layers)
+        self.v = nn.ParameterList(torch.randn(shape) / dims.d_head**0.5 for _ in layers)
+        self.omega = nn.ParameterList(
+            torch.full((dims.n_heads,), math.log(math.e - 1)) for _ in layers
+        )
+
+    def read(
+        self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
+    ) -> tuple[tuple[Tensor, Tensor], None]:
+        return (F.normalize(self.v[layer], dim=-1), F.softplus(self.omega[layer])), None
+
+    def attention(
+        self,
+        heads: Heads,
+        at: tuple[Tensor, Tensor],
+        bias: Tensor,
+        cache: KVCache | None,
+        sink: Tensor | None = None,
+    ) -> Tensor:
+        v_HK, omega_H = at
+        q_BTHK = unpacked(heads)[0]
+        gate_BTH = omega_H * F.softplus(
+            (q_BTHK.to(wide(q_BTHK.dtype)) * v_HK).sum(-1) / q_BTHK.shape[-1] ** 0.5
+        )
+        if bias.dim() == 3:
+            bias_BHTS = gate_BTH.mT.unsqueeze(-1) * bias
+        else:  # −∞ at keys of other documents, where a product would have no gradient
+            apart = bias.isneginf()
+            bias_BHTS = gate_BTH.mT.unsqueeze(-1) * bias.masked_fill(apart, 0)
+            bias_BHTS = bias_BHTS.masked_fill(apart, -torch.inf)
         return softmax_attention(heads, bias_BHTS, cache, self.window, sink)
 
 
@@ -97,9 +145,10 @@ class GrapeAP(PositionScheme):
         self, x_BTD: Tensor, at: Tensor, layer: int, cache: LayerCache | None
     ) -> tuple[Tensor, Tensor]:
         p_BTHC = self.paths[layer](x_BTD).unflatten(-1, (-1, self.width)).to(wide(x_BTD.dtype))
-        e_T112 = unit(precise(at)).to(p_BTHC)[:, None, None]
+        e_T112 = unit(precise(at)).to(p_BTHC)[..., None, None, :]
         unit_BTHC = F.rms_norm(p_BTHC, (self.width,))
-        turned_BTHC = rotate(unit_BTHC, e_T112.expand(-1, -1, self.width // 2, -1), "halves")
+        e_T1C2 = e_T112.expand(*e_T112.shape[:-2], self.width // 2, 2)
+        turned_BTHC = rotate(unit_BTHC, e_T1C2, "halves")
         turned_BSHC = so_far("path", turned_BTHC, cache)
         with torch.autocast(x_BTD.device.type, enabled=False):
             products_BHTS = p_BTHC.transpose(1, 2) @ turned_BSHC.permute(0, 2, 3, 1)

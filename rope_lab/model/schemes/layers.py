@@ -1,7 +1,7 @@
 """Different between layers: layers composed of any schemes, and the layouts of published models.
 
 Shape letters: B batch, T time, H heads, K head width; 3 stands for queries, keys and values side by
-side. Positions are integers, [T].
+side. Where positions are [B, T], shapes begin with B too.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rope_lab.model.hooks import Dims, PositionScheme, Wrapper, overridden
+from rope_lab.model.hooks import Dims, PositionScheme, Wrapper, overridden, prepared
 from rope_lab.model.rotation import Pairs, precise, wide
 from rope_lab.model.schemes.rotary import Rotary
 from rope_lab.text import ConfigError
@@ -44,6 +44,8 @@ class Layers(PositionScheme):
     that change embeddings or differ between layers themselves.
     """
 
+    several_axes = True  # each part takes its own
+
     def __init__(
         self,
         dims: Dims,
@@ -71,7 +73,7 @@ class Layers(PositionScheme):
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> list[Any]:
         """What each part prepares."""
-        return [part.prepare(pos, dtype) for part in self.parts]
+        return [prepared(part, pos, dtype) for part in self.parts]
 
     def bias(self, at_T: list[Any], at_S: list[Any]) -> list[Tensor | None]:
         """The bias of each part."""
@@ -155,7 +157,7 @@ class TemperatureTuning(PositionScheme):
         """The factors of queries, [T, 1, 1, 1]."""
         chunk_T = ((precise(pos) + 1) / self.floor_scale).floor()
         factor_T = 1 + self.attn_scale * chunk_T.log1p()
-        return factor_T.to(pos.device, wide(dtype))[:, None, None, None]
+        return factor_T.to(pos.device, wide(dtype))[..., None, None, None]
 
     def heads(self, qkv_BT3HK: Tensor, at: Tensor) -> Tensor:
         q_BT1HK, kv_BT2HK = qkv_BT3HK.split((1, 2), dim=2)

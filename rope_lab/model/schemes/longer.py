@@ -1,7 +1,7 @@
 """Longer texts: distances beyond those of training are replaced by trained ones.
 
 Shape letters: B batch, T time (queries), S time (keys and values), H heads, K head width, C pairs
-of a head's features. Positions are integers, [T] and [S].
+of a head's features. Positions are [T] and [S] or, if each row has its own, [B, T] and [B, S].
 """
 
 import math
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rope_lab.model.attention import Heads, weights
+from rope_lab.model.axes import distances
 from rope_lab.model.cache import KVCache, so_far
 from rope_lab.model.hooks import Dims
 from rope_lab.model.rotation import Pairs, precise, rotate
@@ -26,7 +27,7 @@ NEAR = {"rerope": 1 / 2, "self_extend": 1 / 4, "dual_chunk": 3 / 4}
 class Zone(NamedTuple):
     """Pairs of a query and a key that meet at positions of their own.
 
-    query_T, key_S: those positions; pairs_TS: bool, which pairs they are
+    query_T, key_S: those positions; pairs_TS: bool, which pairs they are; each may begin with B
     """
 
     query_T: Tensor
@@ -87,11 +88,11 @@ class Remapped(Rotary):
         return pos, None, None
 
     def with_keys(self, at: tuple, keys_T: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        """The positions, and of ReRoPE the factors of queries, float64 [T, 1]."""
+        """The positions, and ReRoPE's factors of queries: float64, [1, T, 1] or [B, 1, T, 1]."""
         if self.method != "rerope":
             return at
         ratio_T = precise(keys_T).log() / math.log(self.original)
-        return at[0], ratio_T.clamp(min=1).unsqueeze(-1), None
+        return at[0], ratio_T.clamp(min=1)[..., None, :, None], None
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
         return qkv_BT3HK
@@ -100,7 +101,7 @@ class Remapped(Rotary):
         """The zones of queries at n and keys at i; each pair is in one of them."""
         if self.method == "dual_chunk":
             return self._chunks(n_T, i_S)
-        is_near_TS = n_T[:, None] - i_S < self.near
+        is_near_TS = distances(n_T, i_S) < self.near
         if self.method == "rerope":
             far = torch.full_like(n_T, self.near), torch.zeros_like(i_S)
         else:
@@ -113,17 +114,19 @@ class Remapped(Rotary):
         within_T, key_S = n_T % size, i_S % size
         before_T = (within_T + size).clamp(max=last)
         older_T = torch.full_like(n_T, last)
-        apart_TS = n_T[:, None] // size - i_S // size
+        apart_TS = distances(n_T // size, i_S // size)
         return [
-            Zone(within_T, key_S, apart_TS == 0),
+            Zone(within_T, key_S, apart_TS <= 0),
             Zone(before_T, key_S, apart_TS == 1),
             Zone(older_T, key_S, apart_TS > 1),
         ]
 
     def placed(self, part: str, x_BHTK: Tensor, pos_T: Tensor) -> Tensor:
         """Heads rotated as `part` of `qkvo` at positions."""
-        phases = self.phases(part, pos_T, x_BHTK.dtype)  # [T, 1, C, 2]
-        return rotate(x_BHTK, None if phases is None else phases[:, 0], self.pairs)
+        phases = self.phases(part, pos_T, x_BHTK.dtype)  # [T, 1, C, 2] or [B, T, 1, C, 2]
+        if phases is not None:
+            phases = phases.transpose(-4, -3)
+        return rotate(x_BHTK, phases, self.pairs)
 
     def attention(
         self,
@@ -133,23 +136,22 @@ class Remapped(Rotary):
         cache: KVCache | None,
         sink: Tensor | None = None,
     ) -> Tensor:
-        n_T, sharper_T1, _ = at
+        n_T, sharper_1T1, _ = at
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
-        n_BT = n_T.expand(len(q_BHTK), -1)
-        i_S = so_far("position", n_BT, cache)[0]
-        zones = self.zones(n_T, i_S)
+        i_BS = so_far("position", n_T.expand(len(q_BHTK), -1), cache)
+        zones = self.zones(n_T, i_BS if n_T.dim() > 1 else i_BS[0])
         with torch.autocast(q_BHTK.device.type, enabled=False):
-            if sharper_T1 is not None:
-                q_BHTK = sharper_T1.to(q_BHTK) * q_BHTK
-            scores_BHTS = q_BHTK.new_zeros(*q_BHTK.shape[:-1], len(i_S))
+            if sharper_1T1 is not None:
+                q_BHTK = sharper_1T1.to(q_BHTK) * q_BHTK
+            scores_BHTS = q_BHTK.new_zeros(*q_BHTK.shape[:-1], i_BS.shape[1])
             for zone in zones:
                 q = self.placed("q", q_BHTK, zone.query_T)
                 k = self.placed("k", k_BHSK, zone.key_S)
-                scores_BHTS = torch.where(zone.pairs_TS, q @ k.mT, scores_BHTS)
+                scores_BHTS = torch.where(zone.pairs_TS.unsqueeze(-3), q @ k.mT, scores_BHTS)
             weights_BHTS = weights(scores_BHTS / q_BHTK.shape[-1] ** 0.5, bias, self.window, sink)
             outputs = []
             for zone in zones:
                 v = self.placed("v", v_BHSK, zone.key_S)
-                o_BHTK = (weights_BHTS * zone.pairs_TS) @ v
+                o_BHTK = (weights_BHTS * zone.pairs_TS.unsqueeze(-3)) @ v
                 outputs.append(self.placed("o", o_BHTK, zone.query_T))
             return sum(outputs).transpose(1, 2)

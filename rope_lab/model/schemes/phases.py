@@ -1,7 +1,8 @@
 """Other phases of RoPE: from content, at random, or rotated by 90°.
 
 Shape letters: B batch, T time, D model width, H heads, K head width, C pairs of a head's features;
-3 stands for queries, keys and values side by side. Positions are integers, [T].
+3 stands for queries, keys and values side by side. Where positions are [B, T], shapes begin with B
+too.
 """
 
 import math
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lab.model.attention import Heads, softmax_attention, unpacked
+from rope_lab.model.axes import whole
 from rope_lab.model.cache import KVCache, LayerCache
 from rope_lab.model.hooks import Dims
 from rope_lab.model.rotation import Pairs, rotate, unit, wide
@@ -92,8 +94,8 @@ class RandomRotations(Rotary):
         self.sum_NC, self.max_len = step_NC.cumsum(0), positions
 
     def angles_of(self, pos: Tensor, theta_PC: Tensor) -> Tensor:
-        sum_TC = self.sum_NC[pos.to(self.sum_NC.device)]
-        return sum_TC.unsqueeze(1) * theta_PC.to(sum_TC.device)
+        sum_TC = self.sum_NC[whole(pos, self, len(self.sum_NC)).to(self.sum_NC.device)]
+        return sum_TC.unsqueeze(-2) * theta_PC.to(sum_TC.device)
 
 
 class RoPEPlusPlus(Rotary):
@@ -129,7 +131,7 @@ class RoPEPlusPlus(Rotary):
         second = None
         if self.queries:
             q_BTHK = self.queries[layer](x_BTD).unflatten(-1, (self.n_heads, -1))
-            second = rotate(q_BTHK, at[0][:, 0], self.pairs)
+            second = rotate(q_BTHK, at[0].select(-4, 0), self.pairs)
         return (at[0], second, None), None
 
     def attention(

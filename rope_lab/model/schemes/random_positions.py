@@ -1,6 +1,6 @@
 """Random positions: another scheme at positions that are sampled again for each step.
 
-Positions are integers or float64, [T].
+Random positions are integers or float64.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rope_lab.model.axes import whole
 from rope_lab.model.device import send
 from rope_lab.model.hooks import Dims, PositionScheme, TooLong, Wrapper
 from rope_lab.text import ConfigError
@@ -19,7 +20,8 @@ class Randomized(Wrapper):
     """Another scheme on random positions: sorted, without repeats, of 0 … longest − 1 (Ruoss et
     al., 2023).
 
-    All hooks and all rows of a batch share the positions. They are sampled again for each training
+    All hooks and all rows of a batch share the positions. Positions that a task gives number them:
+    they must be whole, and of their axes the first counts. They are sampled again for each training
     step from the run's own random numbers. All evaluations of all runs use one fixed draw, so
     intervals do not include the variance between draws.
 
@@ -39,7 +41,7 @@ class Randomized(Wrapper):
             allowed = f"from train.seq_len={dims.max_len} to 10,000,000"
             raise ConfigError(f"position.longest={longest}: must be {allowed}")
         super().__init__(scheme(replace(dims, max_len=longest, keys=dims.max_len)))
-        self.longest, self.floats = longest, floats
+        self.longest, self.floats, self.several_axes = longest, floats, False
         self.drawn = torch.empty(0, dtype=torch.float64 if floats else torch.int64)
         self.draw(0, dims.max_len)
 
@@ -59,4 +61,5 @@ class Randomized(Wrapper):
         self.max_len = length
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Any:
-        return self.scheme.prepare(self.drawn.to(pos.device)[pos], dtype)
+        drawn = self.drawn.to(pos.device)
+        return self.scheme.prepare(drawn[whole(pos, self)], dtype)

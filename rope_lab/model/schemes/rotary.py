@@ -4,7 +4,7 @@ RoPER is `Rotary(dims, q=1, k=1, v=1, o=-1)`: RoPE whose values are rotated too,
 rotated back.
 
 Shape letters: B batch, T time, H heads, K head width, C pairs of a head's features; 3 stands for
-queries, keys and values side by side. Positions are integers, [T].
+queries, keys and values side by side. Where positions are [B, T], shapes begin with B too.
 """
 
 import math
@@ -97,7 +97,8 @@ class Rotary(PositionScheme):
         self.sharpness = (0.1 * math.log(factor) + 1) ** scales
 
     def phases(self, parts: str, pos: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """e^(i · pos · θ) for each of `parts`, cosine and sine: [T, parts, C, 2].
+        """e^(i · pos · θ) for each of `parts`, cosine and sine: [T, parts, C,
+        2].
 
         parts: letters of `qkvo`. Returns None if none of them is rotated.
         """
@@ -117,7 +118,7 @@ class Rotary(PositionScheme):
         Subclasses may put more between them: `heads` reads the first, `output` the last.
         """
         heads = self.phases("qkv", pos, dtype)
-        return None if heads is None else heads.unsqueeze(2), self.phases("o", pos, dtype)
+        return None if heads is None else heads.unsqueeze(-3), self.phases("o", pos, dtype)
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> Tensor:
         rotated_BT3HK = rotate(qkv_BT3HK, at[0], self.pairs)

@@ -1,7 +1,7 @@
 """Variants of RoPE: other frequencies, bases, magnitudes or score scales.
 
 Shape letters: B batch, T time, H heads, K head width, C pairs of a head's features; 3 stands for
-queries, keys and values side by side. Positions are integers, [T].
+queries, keys and values side by side. Where positions are [B, T], shapes begin with B too.
 """
 
 import math
@@ -65,7 +65,7 @@ class XPos(Rotary):
         exact_T = precise(pos)
         zeta_TC = self.zeta_C.to(exact_T.device) ** (exact_T / self.scale_base).unsqueeze(-1)
         factor_T3C = torch.stack([zeta_TC, 1 / zeta_TC, torch.ones_like(zeta_TC)], dim=-2)
-        return e_T31C2 * factor_T3C[:, :, None, :, None].to(e_T31C2), None
+        return e_T31C2 * factor_T3C[..., None, :, None].to(e_T31C2), None
 
 
 class OwnFrequencies(Rotary):
@@ -85,7 +85,7 @@ class OwnFrequencies(Rotary):
         """
         theta_HC = self.own_theta
         theta_3HC = torch.stack([theta_HC, theta_HC, torch.zeros_like(theta_HC)])
-        return unit(angles(pos[:, None, None], theta_3HC)).to(pos.device, wide(dtype)), None
+        return unit(angles(pos[..., None, None], theta_3HC)).to(pos.device, wide(dtype)), None
 
 
 class LeRoPE(OwnFrequencies):
@@ -178,7 +178,7 @@ class SSMax(Rotary):
         """The phases of queries, times s ln n, and of keys and values: [T, 3, H, C, 2]."""
         phases, _ = at
         s_TH = precise(keys_T).log().to(phases).unsqueeze(-1) * self.s_H.to(phases)
-        factor_T3H = torch.stack([s_TH, torch.ones_like(s_TH), torch.ones_like(s_TH)], dim=1)
+        factor_T3H = torch.stack([s_TH, torch.ones_like(s_TH), torch.ones_like(s_TH)], dim=-2)
         return phases * factor_T3H[..., None, None], None
 
 
@@ -225,13 +225,13 @@ class PoPE(Rotary):
         2].
         """
         return (
-            self.phases("qk", pos, dtype).unsqueeze(2),
+            self.phases("qk", pos, dtype).unsqueeze(-3),
             self.phases("v", pos, dtype),
             self.phases("o", pos, dtype),
         )
 
     def heads(self, qkv_BT3HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:
-        q_T1K2, k_T1K2 = at[0].unbind(1)
+        q_T1K2, k_T1K2 = at[0].unbind(-4)
         shift_HK2 = unit(self.delta.to(k_T1K2.dtype))
         k_THK2 = rotate(shift_HK2.flatten(-2), k_T1K2).unflatten(-1, (-1, 2))
         q, k, v_BTHK = qkv_BT3HK.to(k_T1K2.dtype).unbind(2)

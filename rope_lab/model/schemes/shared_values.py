@@ -49,7 +49,7 @@ class SharedKV(Rotary):
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
         """The phases of queries and keys, [T, 2, 1, C, 2], and of the output, [T, 1, C, 2]."""
-        return self.phases("qk", pos, dtype).unsqueeze(2), self.phases("o", pos, dtype)
+        return self.phases("qk", pos, dtype).unsqueeze(-3), self.phases("o", pos, dtype)
 
     def heads(self, qk_BT2HK: Tensor, at: tuple) -> tuple[Tensor, Tensor, Tensor]:
         q_BTHK, k_BTHK = rotate(qk_BT2HK, at[0]).unbind(2)

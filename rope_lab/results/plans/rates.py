@@ -1,7 +1,7 @@
-"""The search for the learning rates of two schemes: the same rates for both, on the same seeds.
+"""The search for the learning rates of schemes: the same rates for all, on the same seeds.
 
 First every rate on one seed; then the best two of each scheme on the other seeds. If the best rate
-of either scheme is the lowest or the highest, both schemes get one more rate there.
+of a scheme is the lowest or the highest, all schemes get one more rate there.
 """
 
 import math
@@ -46,7 +46,7 @@ class Search:
     ¼ ½ 1 2 4 times the usual one for five; seeds: all rates are tried on the first one.
     """
 
-    schemes: tuple[str, str]
+    schemes: tuple[str, ...]
     usual: float
     rates: int
     seeds: Sequence[int]

@@ -8,6 +8,7 @@ from pathlib import Path
 from filelock import SoftFileLease
 
 from rope_lab.files import remove_temporary, sealed, write_whole
+from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import (
     DAMAGE,
     NAMES,
@@ -82,3 +83,15 @@ def _from_line(line: bytes) -> Run:
     if record["digest"] != sealed(record, VERSION)["digest"]:
         raise ValueError("does not match its digest, so it was edited: restore the line")
     return from_record(record)
+
+
+def worth_keeping(run: Run) -> Run:
+    """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
+    report = Published().report(run.task, run.metrics, run.settings)
+    used = {threshold.metric for threshold in report.thresholds.values()}
+    curves = {
+        name: curve
+        for name, curve in run.curves.items()
+        if name.startswith("eval/") or name in used
+    }
+    return replace(run, curves=curves)

@@ -27,6 +27,7 @@ class Panel:
     x, y:   titles of the axes
     log:    whether y is logarithmic, as of a loss above its floor
     most:   the largest possible value, of shares; otherwise infinite
+    least:  the smallest possible value
     untrained: whether the first x is the untrained model, whose value would flatten all curves
     scale, axis: of x, as Altair takes them
     colors: the colour of each scheme, in the order of the legend; empty before `titled`
@@ -37,6 +38,7 @@ class Panel:
     y: str
     log: bool = False
     most: float = np.inf
+    least: float = 0.0
     untrained: bool = False
     scale: dict[str, Any] = field(default_factory=dict)
     axis: dict[str, Any] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class Panel:
         means = by_place.agg(y="mean", n="count", error="sem").reset_index()
         freedom = (means.n - 1).where(means.n >= FEWEST)
         half = means.pop("error") * stats.t.ppf((1 + LEVEL) / 2, freedom)
-        low, high = (means.y - half).clip(0), (means.y + half).clip(upper=self.most)
+        low, high = (means.y - half).clip(self.least), (means.y + half).clip(upper=self.most)
         return means.assign(low=low, high=high)
 
     def fewer(self) -> pd.DataFrame:

@@ -1,0 +1,53 @@
+"""The question before runs begin, its limit, and the exit status of a command that asks."""
+
+import sys
+from collections.abc import Callable
+
+from rope_lab.comparing.launching import Asks, Stopped
+from rope_lab.launch.job import EXIT_BAD_CONFIG
+from rope_lab.results.plans.bill import Bill, duration
+from rope_lab.text import ConfigError, say
+
+
+def hours(option: str, text: str) -> float | None:
+    """The hours of an option, `2h` or `30min`; None if there is no limit. Raises ConfigError."""
+    if not text:
+        return None
+    for unit, each in (("min", 1 / 60), ("h", 1.0)):
+        number = text.removesuffix(unit)
+        if number != text and number.replace(".", "", 1).isdigit():
+            return float(number) * each
+    raise ConfigError(f"{option} {text}: must be a time, 2h or 30min")
+
+
+def asks(yes: bool, budget: float | None) -> Asks:
+    """The question before runs begin."""
+    left = [budget]  # hours, after the bills that were agreed to
+
+    def ask(bill: Bill) -> None:
+        say(str(bill))
+        if left[0] is not None:
+            if bill.hours is None or bill.hours > left[0]:
+                raise Stopped(f"that is not within the budget: {duration(left[0])} are left")
+            left[0] -= bill.hours
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise Stopped("nobody can be asked here: --yes begins")
+        if input("begin? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise Stopped("not begun; the same command asks again")
+
+    return ask
+
+
+def status_of(call: Callable[[], object]) -> int:
+    """The exit status of a call: 0, or that of the reason why it stopped, which is printed."""
+    try:
+        call()
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return stopped.status
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_BAD_CONFIG
+    return 0

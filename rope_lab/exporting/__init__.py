@@ -1,0 +1,1 @@
+"""Schemes as files that import no rope_lab, for torch and for transformers."""

@@ -1,0 +1,163 @@
+"""Write a scheme as one file that imports no rope_lab: `rope-lab export SCHEME --to torch`.
+
+--to torch: a layer of attention, with GQA, cached decoding and padding. --to transformers: a Llama,
+for AutoModelForCausalLM, generate and left padding. Beside it stands a test, which checks that it
+computes what rope_lab computes, with a cache and with padding: run it with pytest or python.
+"""
+
+import ast
+import json
+import re
+from pathlib import Path
+from string import Template
+
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
+# isort: split
+
+from rope_lab.exporting import parity
+from rope_lab.files import write_whole
+from rope_lab.places import HERE
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, nearest, say
+
+PARTS = HERE / "exporting" / "parts"
+SHARED = ("base", "to_torch", "to_transformers", "__init__")
+TARGETS = ("torch", "transformers")
+MARK = "# Written by rope-lab export."
+TITLE = Template(
+    """$mark $about
+# The test beside it compares it with rope_lab. Licence: MIT, see https://opensource.org/license/mit
+"""
+)
+ENDS = {
+    "torch": Template(
+        '''class ${short}Attention(PositionAttention):
+    """Causal multi-head attention with $short, x [B, T, D] → [B, T, D]."""
+
+    position_class = ${short}Position
+'''
+    ),
+    "transformers": Template(
+        """class ${short}Config(PositionConfig):
+    model_type = "llama_$name"
+
+
+class ${short}ForCausalLM(PositionForCausalLM):
+    config_class = ${short}Config
+    position_class = ${short}Position
+
+
+AutoConfig.register("llama_$name", ${short}Config, exist_ok=True)
+AutoModelForCausalLM.register(${short}Config, ${short}ForCausalLM, exist_ok=True)
+${short}Config.register_for_auto_class()
+${short}ForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+"""
+    ),
+}
+
+
+def supported() -> list[str]:
+    """The names of the schemes that can be exported."""
+    return sorted(path.stem for path in PARTS.glob("*.py") if path.stem not in SHARED)
+
+
+def exported(name: str, target: str) -> str:
+    """The file of a supported scheme."""
+    imports: set[str] = set()
+    bodies = []
+    for part in ("base", name, f"to_{target}"):
+        lines, body = split_imports((PARTS / f"{part}.py").read_text("utf-8"))
+        imports |= {line for line in lines if "rope_lab" not in line}
+        bodies.append(body)
+    short = short_name(name)
+    end = ENDS[target].substitute(short=short, name=name)
+    title = TITLE.substitute(mark=MARK, about=f"{short} for {target}.")
+    return "\n\n".join([title + grouped(imports), *bodies, end])
+
+
+def short_name(name: str) -> str:
+    """The name of a scheme in the field: the class of its part without `Position`."""
+    text = (PARTS / f"{name}.py").read_text("utf-8")
+    return re.search(r"class (\w+)Position\(", text)[1]
+
+
+def split_imports(source: str) -> tuple[list[str], str]:
+    """The import lines of a module, each name's on its own, and the rest without the module's
+    docstring.
+    """
+    tree = ast.parse(source)
+    lines, imports = source.splitlines(), []
+    skipped = set()
+    for number, node in enumerate(tree.body):
+        is_import = isinstance(node, ast.Import | ast.ImportFrom)
+        if is_import:
+            imports.append(ast.unparse(node))
+        if is_import or (number == 0 and isinstance(node, ast.Expr)):
+            skipped |= {*range(node.lineno - 1, node.end_lineno)}
+    kept = [line for number, line in enumerate(lines) if number not in skipped]
+    return imports, "\n".join(kept).strip() + "\n"
+
+
+def grouped(imports: set[str]) -> str:
+    """Import lines as one block each for Python's own modules and others; of one module the names
+    together.
+    """
+    names: dict[str, set[str]] = {}
+    plain = []
+    for line in imports:
+        module, _, imported = line.removeprefix("from ").partition(" import ")
+        if imported:
+            names.setdefault(module, set()).update(imported.split(", "))
+        else:
+            plain.append(line)
+    lines = plain + [
+        f"from {module} import {', '.join(sorted(each))}" for module, each in names.items()
+    ]
+    own = [line for line in lines if line.split()[1].partition(".")[0] in ("collections", "typing")]
+    others = [line for line in lines if line not in own]
+    return "\n".join([*sorted(own), "", *sorted(others, key=by_import)])
+
+
+def by_import(line: str) -> tuple[bool, str]:
+    """`import x` before `from x import y`, as ruff sorts them."""
+    return line.startswith("from"), line
+
+
+def write(name: str, target: str, folder: Path) -> list[Path]:
+    """Write the file and its test; returns their paths. Raises ConfigError, OSError."""
+    if name not in supported():
+        hint = nearest(name, supported(), "")
+        raise ConfigError(f"{name}: cannot be exported; {hint}")
+    module = f"{name}_{target}"
+    test = (PARTS.parent / f"test_{target}.txt").read_text("utf-8")
+    numbers = json.dumps(parity.outputs(name, short_name(name)))
+    filled = Template(test).substitute(module=module, short=short_name(name), expected=numbers)
+    contents = {
+        folder / f"{module}.py": exported(name, target),
+        folder / f"test_{module}.py": f"{MARK} The parity test of {module}.py.\n{filled}",
+    }
+    for path in contents:
+        if path.exists() and not path.read_text("utf-8", "replace").startswith(MARK):
+            raise ConfigError(f"{path}: was not written by this command; give another --out")
+    for path, content in contents.items():
+        write_whole(path, content.encode())
+    return [*contents]
+
+
+@errors_as_exit()
+def main(arguments: list[str] | None = None) -> None:
+    about = f"{__doc__}\nSCHEME is one of {', '.join(supported())}."
+    parser = argument_parser("export", about)
+    parser.add_argument("scheme", metavar="SCHEME")
+    parser.add_argument("--to", choices=TARGETS, required=True)
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="default: here")
+    given = parser.parse_args(arguments)
+    if not given.out.is_dir():
+        raise ConfigError(f"--out {given.out}: is not a folder")
+    for path in write(given.scheme, given.to, given.out):
+        say(f"written: {path}")
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

@@ -1,0 +1,15 @@
+"""RoPE (Su et al., 2021)."""
+
+from torch import Tensor
+
+from rope_lab.exporting.parts.base import Position, frequencies, rotate
+
+
+class RoPEPosition(Position):
+    """Queries and keys are rotated by angles proportional to their positions."""
+
+    def before_cache(
+        self, x_BTD: Tensor, q_BTHK: Tensor, k_BTGK: Tensor, v_BTGK: Tensor, pos_BT: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        theta_C = frequencies(self.width, self.base, q_BTHK.device)
+        return rotate(q_BTHK, pos_BT, theta_C), rotate(k_BTGK, pos_BT, theta_C), v_BTGK

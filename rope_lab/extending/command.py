@@ -1,0 +1,148 @@
+"""Read longer texts with trained runs: `rope-lab extend RUN… --lengths 2x,4x,8x --budget 5%`.
+
+RUN is the folder of a finished run; several differ in their seed alone, and are pairs. Tried are
+the scheme as it is, position interpolation, NTK-aware scaling, NTK by parts, YaRN, ReRoPE,
+SelfExtend, dual chunks, windows and DroPE: without training, then each with the same further steps,
+beside the scheme as it is with these steps at the old and at the new length. The page goes to
+results/extend/, extend.md. The same command resumes.
+
+Exit status: 0 done, 12 runs are to come, 2 refused.
+"""
+
+import itertools
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+from rope_lab import command
+from rope_lab.comparing.asking import asks, hours, status_of
+from rope_lab.comparing.launching import Asks, Stopped, ended, launch
+from rope_lab.comparing.timing import run_seconds
+from rope_lab.extending import parents, ways
+from rope_lab.launch import sweep
+from rope_lab.launch.jobs import Job
+from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.longer import Key, check_alike
+from rope_lab.results.plans.bill import Bill
+from rope_lab.results.records.run import Run
+from rope_lab.results.views import longer_page
+from rope_lab.text import ConfigError, argument_parser, say, short_path
+from rope_lab.train.load import add_allow
+from rope_lab.train.overrides import is_hydra
+from rope_lab.train.stop import ignore
+
+Jobs = dict[Key, list[Job]]
+
+
+def extend(
+    runs: Sequence[str],
+    hydra: Sequence[str] = (),
+    lengths: str = "2x,4x,8x",
+    budget: str = "5%",
+    out: str | None = None,
+    yes: bool = False,
+    at_most: str = "",
+    allow: Sequence[str] = (),
+) -> Path:
+    """Try every way to read longer texts, or resume; returns the page.
+
+    runs:    folders of finished runs that differ in their seed
+    hydra:   settings of the launcher
+    lengths: multiples of the longest length of training
+    budget:  of further training, as a share of the runs' steps
+    at_most: the time of all runs, `2h`; a larger bill is refused
+
+    Raises ConfigError, and Stopped if runs are to come.
+    """
+    every = parents.parents(runs, list(allow))
+    trained, targets = parents.targets(every[0], lengths)
+    steps = round(_share(budget) * every[0].cfg.train.steps)
+    folder = parents.folder_of(every[0], out, RESULTS)
+    launcher = sweep.launcher_settings(sweep.side_by_side(hydra))
+    jobs = ways.jobs(every, trained, targets, steps, folder)
+    found = _made(jobs, launcher, folder, asks(yes, hours("--at-most", at_most)))
+    check_alike(found)
+    page = folder / longer_page.PAGE
+    longer_page.write(page, found, trained, every[0].content["position"])
+    return page
+
+
+def _made(jobs: Jobs, launcher: dict, folder: Path, ask: Asks) -> dict[Key, list[Run]]:
+    """The runs of all jobs; those that are missing are made. Raises Stopped."""
+    every = list(dict.fromkeys(itertools.chain(*jobs.values())))
+    before = ended(every, folder)
+    waiting = [job for job in every if job not in before]
+    if waiting:
+        at_once = sweep.shares(launcher)[0]
+        seconds, source = _seconds(waiting, launcher)
+        ask(Bill("extend", len(waiting), seconds, source, at_once))
+        launch(launcher, waiting, "extend", shows_scores=True)
+    now = ended(every, folder)
+    if len(now) < len(every):
+        raise Stopped(f"{len(now)} of {len(every)} runs have ended; the same command resumes")
+    made = {}
+    for key, those in jobs.items():
+        made[key] = [now[job] for job in those]
+    return made
+
+
+def _seconds(jobs: Sequence[Job], launcher: dict) -> tuple[float | None, str]:
+    """The mean seconds of runs, from a few steps of one for each length of training."""
+    kinds: dict[tuple[int, int], list[Job]] = {}
+    for job in jobs:
+        train = job.cfg.train
+        kinds.setdefault((train.steps, train.seq_len), []).append(job)
+    total = 0.0
+    for those in kinds.values():
+        seconds = run_seconds(those[:1], launcher)
+        if seconds is None:  # on a cluster
+            return None, ""
+        total += len(those) * seconds
+    return total / len(jobs), f"from a few steps of {len(kinds)}"
+
+
+def _share(budget: str) -> float:
+    """The share of `5%`. Raises ConfigError."""
+    number = budget.removesuffix("%")
+    if number == budget or not number.replace(".", "", 1).isdigit():
+        raise ConfigError(f"--budget {budget}: must be a share of the steps, 5%")
+    return float(number) / 100
+
+
+def _parser() -> ArgumentParser:
+    parser = argument_parser("extend", __doc__)
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="folders of runs; also hydra/launcher=…")
+    add("--lengths", default="2x,4x,8x", help="multiples of the longest in training")
+    add("--budget", default="5%", help="further steps, a share of the runs' own (default: 5%%)")
+    add("--out", metavar="FOLDER", help="default: below results/extend")
+    add("--jobs", type=int, help="parallel runs (default: one per core)")
+    add("--yes", action="store_true", help="begin without a question")
+    add("--at-most", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
+    add_allow(parser)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = _parser().parse_intermixed_args(arguments)
+    hydra = [word for word in given.runs if is_hydra(word)]
+    folders = [word for word in given.runs if not is_hydra(word)]
+    if given.jobs is not None:
+        hydra.append(f"hydra.launcher.n_jobs={given.jobs}")
+
+    def run() -> None:
+        if not folders:
+            raise ConfigError("rope-lab extend: names no run; `rope-lab list` does")
+        options = {"lengths": given.lengths, "budget": given.budget, "out": given.out}
+        limits = {"yes": given.yes, "at_most": given.at_most, "allow": given.allow}
+        say(short_path(extend(folders, hydra, **options, **limits)))
+
+    status = status_of(run)
+    ignore()
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

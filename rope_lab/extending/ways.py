@@ -1,0 +1,173 @@
+"""The ways to read longer texts with a trained model: each is a run that begins from it.
+
+Without further training a run has no steps. With it, methods that change distances are trained at
+the new length, as their authors do, and DroPE at the old one; the control, the scheme as it is, is
+trained at both.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rope_lab.comparing.launching import RUNS
+from rope_lab.extending.parents import Parent, Target, longest_setting, report_of
+from rope_lab.launch.jobs import Job
+from rope_lab.results.comparisons.longer import AS_IS, WINDOWS, Key
+from rope_lab.text import flat, nested
+from rope_lab.train import config
+from rope_lab.train.config import Config
+from rope_lab.train.instantiate import CONF
+
+SCALINGS = {
+    "position interpolation": "linear",
+    "NTK-aware": "ntk",
+    "NTK by parts": "ntk_by_parts",
+    "YaRN": "yarn",
+}
+REMAPPED = {"ReRoPE": "rerope", "SelfExtend": "self_extend", "dual chunks": "dual_chunk"}
+# Files of conf/ with the schemes of the last two kinds.
+OF_REMAPPED, OF_NONE = "position/rope_remapped", "position/none"
+OF_SCALING = ("scaling", "factor", "original", "window")  # settings that REMAPPED do not have
+FAR = 2 / 3  # of the training length: SelfExtend's longest distance (its authors: ½ to ⅔)
+WARMUP = 0.1  # of the further steps
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to read a longer text: its name in tables, and the settings that it changes."""
+
+    name: str
+    changed: dict[str, Any]
+    at_old_length: bool = False  # where it is trained further
+
+
+def ways(parent: Parent, target: Target) -> list[Way]:
+    """The ways that the parent's scheme has: all for rotary schemes of the class `Rotary`."""
+    own = parent.cfg.position
+    found = [Way(AS_IS, {})]
+    is_rotary = own.get("scaling") == "none"
+    if is_rotary:
+        found += [*_scaled(own, target), *_remapped(own, target)]
+    # `every`: a window in some layers alone.
+    if own.get("window", 0) is None and "every" not in own:
+        found.append(Way(WINDOWS, _position(own | {"window": target.trained})))
+    if is_rotary:
+        dropped = _position({"_target_": _class_of(OF_NONE)}, OF_NONE)
+        found.append(Way("DroPE", dropped, at_old_length=True))
+        if not parent.cfg.model.qk_norm:
+            normed = dropped | {"model.qk_norm": True}
+            found.append(Way("DroPE, q and k norms", normed, at_old_length=True))
+    return found
+
+
+def _scaled(own: dict[str, Any], target: Target) -> list[Way]:
+    found = []
+    for name, scaling in SCALINGS.items():
+        of_scaling = {"scaling": scaling, "factor": target.factor, "original": target.trained}
+        found.append(Way(name, _position(own | of_scaling)))
+    return found
+
+
+def _remapped(own: dict[str, Any], target: Target) -> list[Way]:
+    kept = {key: value for key, value in own.items() if key not in OF_SCALING}
+    kept |= {"_target_": _class_of(OF_REMAPPED), "original": target.trained}
+    near = max(1, target.trained // 4)
+    group = math.ceil((target.tokens - near) / max(1, FAR * target.trained - near))
+    found = []
+    for name, method in REMAPPED.items():
+        of_method = {"method": method}
+        if method == "self_extend":
+            of_method |= {"near": near, "group": max(2, group)}
+        found.append(Way(name, _position(kept | of_method, OF_REMAPPED)))
+    return found
+
+
+def _position(node: dict[str, Any], file: str = "") -> dict[str, Any]:
+    """The changed settings of a scheme; file: of conf/, if it is another scheme than before."""
+    changed: dict[str, Any] = {"position": node}
+    if file:
+        changed["names.position"] = file.rpartition("/")[2]
+    return changed
+
+
+def _class_of(file: str) -> str:
+    """The class of a scheme of conf/, with its module."""
+    return yaml.safe_load((CONF / f"{file}.yaml").read_text("utf-8"))["_target_"]
+
+
+def lengths_of(cfg: Config, trained: int, targets: Sequence[Target]) -> list[int]:
+    """The lengths that every run is evaluated at: that of training and the longer ones. Of a loss
+    by position also the half of each, and a quarter of the first.
+    """
+    lengths = {trained, *(target.length for target in targets)}
+    if not report_of(cfg).measure.share:
+        lengths |= {length // 2 for length in lengths} | {trained // 4}
+    return sorted(length for length in lengths if length > 0)
+
+
+def jobs(
+    every: Sequence[Parent], trained: int, targets: Sequence[Target], steps: int, folder: Path
+) -> dict[Key, list[Job]]:
+    """The runs of each way at each longer length, a run for each parent.
+
+    trained: the longest length of training; steps: of further training. A run that serves several
+    lengths stands under each of them.
+    """
+    lengths = lengths_of(every[0].cfg, trained, targets)
+    once: dict[str, Job] = {}
+    found: dict[Key, list[Job]] = {}
+    for target in targets:
+        for key, changed in _keys(every[0], target, steps):
+            changed |= {"eval.lengths": lengths, "eval.every": max(steps, 1)}
+            found[key] = []
+            for parent in every:
+                job = _job(parent, changed, key, folder)
+                found[key].append(once.setdefault(job.identity.run_id, job))
+    return found
+
+
+def _keys(parent: Parent, target: Target, steps: int) -> list[tuple[Key, dict[str, Any]]]:
+    """The ways to read one length, without and with further training, and their settings."""
+    untrained, trained = [], []
+    for way in ways(parent, target):
+        key = Key(target.name, target.length, way.name)
+        untrained.append((key, way.changed | {"train.steps": 0}))
+        further = way.changed | {"train.steps": steps, "train.warmup": round(WARMUP * steps)}
+        if way.at_old_length or way.name == AS_IS:
+            trained.append((replace(key, steps=steps, at=target.trained), further))
+        if not way.at_old_length:
+            longer = further | _longer(parent, target)
+            trained.append((replace(key, steps=steps, at=target.tokens), longer))
+    return untrained + trained if steps else untrained
+
+
+def _longer(parent: Parent, target: Target) -> dict[str, Any]:
+    """The settings of training at a longer length: as many tokens per step, rounded up to whole
+    sequences.
+    """
+    train, task = parent.cfg.train, parent.cfg.task
+    changed: dict[str, Any] = {
+        longest_setting(parent.cfg): target.length,
+        "train.seq_len": math.ceil(target.times * train.seq_len),
+        "train.batch_size": math.ceil(train.batch_size / target.times),
+    }
+    if "context" in task:
+        changed["task.context"] = changed["train.seq_len"]
+    return changed
+
+
+def _job(parent: Parent, changed: dict[str, Any], key: Key, folder: Path) -> Job:
+    """The run of a way that begins from a parent."""
+    settings = flat(parent.content["config"]) | {
+        name: value for name, value in changed.items() if name != "position"
+    }
+    whole = nested(settings)
+    whole["position"] = changed.get("position", parent.cfg.position)
+    cfg = config.from_record(whole, parent.cfg.allowed_packages)
+    place = {"init_from": str(parent.folder), "out": str(folder / RUNS), "parent": None}
+    label = f"{key.label} seed={parent.content['seed']}"
+    return Job(replace(cfg, **place), label)

@@ -1,0 +1,1 @@
+"""The same comparison at several sizes: whether a lead grows or shrinks."""

@@ -1,0 +1,152 @@
+"""A lead over sizes: at each size, its slope, and the effective speedup.
+
+A size N is the number of parameters in the matrices of the layers, 12 · layers · d_model². The
+compute of a run is C = 6 N D, D its tokens (Kaplan et al., 2020).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import optimize
+
+from rope_lab.results.comparisons.answers import Comparison, answered
+from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.results.records.catalogue import TaskReport
+from rope_lab.results.records.measures import MEASURES
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import Arm
+from rope_lab.text import ConfigError
+
+LOSS = MEASURES["eval/loss"]
+FARTHEST = 4  # times the largest size: no projection goes beyond
+LEAST_SIZES = 3  # for a fit of three constants
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The runs of one size: `parameters` is N, `runs` are those of each scheme."""
+
+    name: str
+    parameters: int
+    runs: dict[str, list[Run]]
+
+    @property
+    def compute(self) -> float:
+        """C of a run, in FLOPs."""
+        run = next(iter(self.runs.values()))[0]
+        return 6.0 * self.parameters * run.tokens
+
+    def loss(self, scheme: str) -> float:
+        """The mean held-out loss at the end, over the runs that finished."""
+        return float(np.nanmean([LOSS.of(run) for run in self.runs[scheme]]))
+
+    def speed(self, scheme: str) -> float:
+        """Tokens per second, evaluations included."""
+        runs = self.runs[scheme]
+        return sum(run.tokens for run in runs) / sum(run.seconds for run in runs)
+
+    def leads(self, scheme: str, baseline: str, report: TaskReport) -> pd.Series:
+        """The loss of the baseline less that of a scheme, by seed: above 0 the scheme leads."""
+        first = self.runs[scheme][0]
+        asked = Comparison(
+            name="ladder",
+            task=first.task,
+            scale=first.scale,
+            report=report,
+            measure=LOSS,
+            ours=Arm(scheme, tuple(self.runs[scheme])),
+            theirs=Arm(baseline, tuple(self.runs[baseline])),
+            test="none",
+        )
+        return -answered(asked).differences
+
+
+@dataclass(frozen=True)
+class Law:
+    """The loss after a compute C: floor + scale · C^(−exponent)."""
+
+    floor: float
+    scale: float
+    exponent: float
+
+    def loss(self, compute: float) -> float:
+        return self.floor + self.scale * compute**-self.exponent
+
+
+def fitted(compute: Sequence[float], losses: Sequence[float]) -> Law | None:
+    """The law of least squared errors; None with fewer than LEAST_SIZES, or if the loss does not
+    fall with compute.
+    """
+    log_compute, values = np.log(compute), np.asarray(losses)
+    if len(values) < LEAST_SIZES or np.polyfit(log_compute, values, 1)[0] >= 0:
+        return None
+
+    def law(floor: float) -> Law:
+        slope, log_scale = np.polyfit(log_compute, np.log(values - floor), 1)
+        return Law(floor, float(np.exp(log_scale)), float(-slope))
+
+    def error(floor: float) -> float:
+        made = law(floor)
+        return float(np.square(values - [made.loss(each) for each in compute]).sum())
+
+    room = 1e-6 * values.min()
+    found = optimize.minimize_scalar(
+        error, bounds=(0, values.min() - room), method="bounded", options={"xatol": 1e-10}
+    )
+    return law(float(found.x))
+
+
+def speedup(law: Law, rung: Rung, scheme: str, baseline: str, timed: bool = True) -> float:
+    """The effective speedup (Marin's definition): the time in which the baseline would reach the
+    scheme's loss, over the scheme's time. nan below the law's floor.
+
+    The baseline needs C · ((L_b − floor) / (L_s − floor))^(1/exponent), L_b and L_s the losses at
+    this size. timed: by measured tokens per second; otherwise at equal speed.
+    """
+    ours, theirs = rung.loss(scheme) - law.floor, rung.loss(baseline) - law.floor
+    if ours <= 0 or theirs <= 0:
+        return math.nan
+    compute = (theirs / ours) ** (1 / law.exponent)
+    return compute * rung.speed(scheme) / rung.speed(baseline) if timed else compute
+
+
+def _lines(rungs: Sequence[Rung], leads: Sequence[pd.Series]) -> list[np.ndarray]:
+    """For each seed that has a pair at every size, the line of its lead over log₂ N."""
+    table = pd.concat(leads, axis=1).dropna()
+    doublings = np.log2([rung.parameters for rung in rungs])
+    return [np.polyfit(doublings, row, 1) for row in table.to_numpy()]
+
+
+def slope(rungs: Sequence[Rung], leads: Sequence[pd.Series]) -> Interval:
+    """By how much a lead grows with each doubling of N: a line for each seed, their mean."""
+    return t_interval([line[0] for line in _lines(rungs, leads)])
+
+
+def may_change_sign(largest: Interval, slope: Interval) -> bool:
+    """Whether a lead may change its sign at larger sizes: unless its interval at the largest size,
+    and that of its slope, exclude it.
+    """
+    if largest.low > 0:
+        return not slope.low >= 0
+    if largest.high < 0:
+        return not slope.high <= 0
+    return True
+
+
+def check_projection(parameters: float, largest: int) -> None:
+    """Raise ConfigError for a size that is more than FARTHEST times the largest one."""
+    if not 0 < parameters <= FARTHEST * largest:
+        most = f"must be above 0 and at most {FARTHEST} times the largest size, {largest:,}"
+        raise ConfigError(f"--to {parameters:,.0f}: {most}; add a size")
+
+
+def projected(rungs: Sequence[Rung], leads: Sequence[pd.Series], parameters: float) -> Interval:
+    """The lead at another size, by the line of each seed. Raises ConfigError beyond FARTHEST times
+    the largest size.
+    """
+    check_projection(parameters, max(rung.parameters for rung in rungs))
+    place = math.log2(parameters)
+    return t_interval([float(np.polyval(line, place)) for line in _lines(rungs, leads)])

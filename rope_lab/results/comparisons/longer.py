@@ -1,0 +1,115 @@
+"""Ways to read longer texts, compared with each other over the runs that they begin from.
+
+Each has a run for each parent; runs of one parent are pairs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rope_lab.results.comparisons.answers import Comparison, answered
+from rope_lab.results.comparisons.stats import Interval
+from rope_lab.results.records.catalogue import TaskReport
+from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, MEASURES, Measure
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import Arm
+from rope_lab.text import ConfigError
+
+AS_IS, WINDOWS = "nothing", "windows"  # ways that others are compared with
+# Settings in which runs that are trained at different lengths may differ.
+OF_LENGTH = ("train.seq_len", "train.batch_size")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A way to read texts of one length.
+
+    times:  the name of the length, `2x`; length: in the task's unit
+    way:    its name
+    steps:  of further training; at: the tokens of the texts that it is trained on, 0 without
+    """
+
+    times: str
+    length: int
+    way: str
+    steps: int = 0
+    at: int = 0
+
+    @property
+    def label(self) -> str:
+        """In the lines of its runs."""
+        further = f", {self.steps} steps at {self.at}" if self.steps else ""
+        return f"{self.way} {self.times}{further}"
+
+
+Ways = Mapping[Key, list[Run]]
+
+
+def check_alike(ways: Ways) -> None:
+    """Raise ConfigError unless all runs with further training had the same steps, rates and
+    batches, and began from the same parents: else the control is none.
+    """
+    trained = {key: runs for key, runs in ways.items() if key.steps}
+    for key, runs in trained.items():
+        control = trained[control_of(key, ways)]
+        for line in [*_unlike(runs, control, at_one_length=True), *_unlike(runs, _any(trained))]:
+            raise ConfigError(f"{key.label} is no fair comparison: {line}; delete its runs")
+
+
+def control_of(key: Key, ways: Ways) -> Key:
+    """The way that changes nothing, with the same training."""
+    return replace(key, way=AS_IS)
+
+
+def _any(trained: Ways) -> list[Run]:
+    return next(iter(trained.values()))
+
+
+def _unlike(runs: list[Run], control: list[Run], at_one_length: bool = False) -> list[str]:
+    """How runs differ from their control, besides the way itself."""
+    seeds, of_control = _seeds(runs), _seeds(control)
+    if seeds != of_control:
+        return [f"its parents have seeds {seeds}, those of the control {of_control}"]
+    ours, theirs = runs[0].all_settings, control[0].all_settings
+    lines = []
+    for name in sorted({*ours, *theirs}):
+        compared = name.startswith("train.") and (at_one_length or name not in OF_LENGTH)
+        compared |= at_one_length and name.startswith(("task.", "eval."))
+        if compared and ours.get(name) != theirs.get(name):
+            lines.append(f"{name} is {ours.get(name)}, that of the control {theirs.get(name)}")
+    return lines
+
+
+def _seeds(runs: list[Run]) -> list[int]:
+    return sorted(run.seed for run in runs)
+
+
+def measure_at(report: TaskReport, length: int) -> Measure:
+    """The share of problems correct at a length or, of a task without grades, the loss at the
+    positions up to it.
+    """
+    if report.measure.share:
+        return replace(report.measure, metric=f"{LENGTH}/{length}")
+    return replace(MEASURES["eval/loss"], metric=f"{LENGTH_LOSS}/{length}")
+
+
+def difference(
+    ours: list[Run], theirs: list[Run], report: TaskReport, measure: Measure
+) -> Interval:
+    """Ours − theirs over parents, with its 95% interval."""
+    first = ours[0]
+    asked = Comparison(
+        name="longer",
+        task=first.task,
+        scale=first.scale,
+        report=report,
+        measure=measure,
+        ours=Arm("ours", tuple(ours)),
+        theirs=Arm("theirs", tuple(theirs)),
+        test="none",
+    )
+    return answered(asked).difference
+
+
+def is_better(found: Interval, measure: Measure) -> bool:
+    """Whether an interval lies on the better side of 0."""
+    return found.low > 0 if measure.higher_is_better else found.high < 0

@@ -1,0 +1,213 @@
+"""The page of `rope-lab extend`: the ways to read longer texts, a table for each length and one
+figure.
+"""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from rope_lab.results.comparisons.longer import (
+    AS_IS,
+    WINDOWS,
+    Key,
+    Ways,
+    control_of,
+    difference,
+    is_better,
+    measure_at,
+)
+from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.records.catalogue import Published, TaskReport
+from rope_lab.results.records.measures import AT, Measure
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import seeds as seeds_text
+from rope_lab.results.views import tables
+from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
+
+PAGE, FIGURE = "extend.md", "extend.svg"
+CONTROL = f"{AS_IS} (control)"
+
+
+def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
+    """Write the page and its figure, and print it.
+
+    trained: the longest length of training; scheme: the name of the parents'
+    """
+    from rope_lab.results.views import longer_figure, render  # with Altair, half a second
+
+    first = next(iter(ways.values()))[0]
+    published = Published()
+    report = published.report(first.task, set(first.metrics), first.settings, first.data)
+    title = f"{published.title(scheme)} on {report.title}, {first.scale}: longer texts"
+    longest = max(key.length for key in ways)
+    parts = [f"# {escaped(title)}", bullets(conclusions(ways, report, trained))]
+    parts.append(f"![Each way at each length](figures/{FIGURE})")
+    for times, own in by_times(ways).items():
+        length = next(iter(own)).length
+        unit = report.length["title"]
+        parts += [f"## {times}: {length} {escaped(unit)}", markdown(table(own, report, trained))]
+        parts.append(markdown(crossed(own, published)))
+    parts += ["## How to read it", bullets(notes(ways, report, trained))]
+    shown = {key: runs for key, runs in ways.items() if key.length == longest}
+    drawn = render.svg(longer_figure.chart(shown, report, title))
+    page.parent.mkdir(parents=True, exist_ok=True)
+    tables.write_page(page, list(filter(None, parts)), {FIGURE: drawn})
+
+
+def by_times(ways: Ways) -> dict[str, Ways]:
+    """The ways to read each length."""
+    found: dict[str, dict[Key, list[Run]]] = {}
+    for key, runs in ways.items():
+        found.setdefault(key.times, {})[key] = runs
+    return found
+
+
+def table(ways: Ways, report: TaskReport, trained: int) -> Table:
+    """A row for each way to read one length."""
+    length = next(iter(ways)).length
+    measure = measure_at(report, length)
+    rows = []
+    for key, runs in ways.items():
+        is_control = bool(key.steps) and key.way == AS_IS
+        row = {"way": Strong(CONTROL) if is_control else key.way}
+        row["further training"] = _further(key)
+        for at in (trained, length):
+            values = _values(runs, measure_at(report, at))
+            row[f"at {at}"] = tables.mean_of(values, measure.digits, measure.most)
+        row[f"less {AS_IS}"] = _less(key, control_of(key, ways), ways, report, measure)
+        if not measure.share:
+            row[f"less {WINDOWS}"] = _less(key, _windows(key, ways), ways, report, measure)
+        rows.append(row)
+    return Table(rows)
+
+
+def crossed(ways: Ways, published: Published) -> Table:
+    """The share of problems correct by the attribute that the task crosses with the length, a row
+    for each way; no rows if it crosses none.
+    """
+    ending = f"{AT}{next(iter(ways)).length}"
+    first = next(iter(ways.values()))[0]
+    slices = [name for name in first.slices if name.endswith(ending)]
+    if not slices:
+        return Table([])
+    attribute = slices[0].removesuffix(ending)
+    rows = []
+    for key, runs in ways.items():
+        row = {"way": key.way, "further training": _further(key)}
+        for value in sorted(first.slices[slices[0]], key=int):
+            shares = [run.final(f"{slices[0]}/{value}") for run in runs if run.ended]
+            known = [share for share in shares if share is not None]
+            row[value] = tables.number(t_interval(known).mean, 2)
+        rows.append(row)
+    title = published.attributes.get(attribute, attribute)
+    return Table(rows, note=f"Share of problems correct by {title}:")
+
+
+def _further(key: Key) -> str:
+    """The further training of a way, in a cell."""
+    return f"{key.steps} steps at {key.at}" if key.steps else tables.NONE
+
+
+def _less(key: Key, other: Key | None, ways: Ways, report: TaskReport, measure: Measure) -> str:
+    """The difference of a way from another one, emphasized if its interval is on the better
+    side.
+    """
+    if other is None or other == key:
+        return tables.NONE
+    found = difference(ways[key], ways[other], report, measure)
+    return tables.strong_if(is_better(found, measure), tables.signed(found, measure.digits))
+
+
+def _windows(key: Key, ways: Ways) -> Key | None:
+    """Windows of the training length, with further training too if the way has it."""
+    for other in ways:
+        alike = other.way == WINDOWS and other.times == key.times
+        if alike and bool(other.steps) == bool(key.steps):
+            return other
+    return None
+
+
+def _values(runs: Iterable[Run], measure: Measure) -> list[float]:
+    values = [measure.of(run) for run in runs]
+    return [value for value in values if not math.isnan(value)]
+
+
+def conclusions(ways: Ways, report: TaskReport, trained: int) -> list[str]:
+    """The sentences that begin the page: for each length the best way without and with further
+    training, and which ways lower the loss with more context.
+    """
+    lines = []
+    for times, own in by_times(ways).items():
+        measure = measure_at(report, next(iter(own)).length)
+        for steps in sorted({key.steps for key in own}):
+            some = {key: runs for key, runs in own.items() if key.steps == steps}
+            lines.append(_best(times, some, measure))
+            if not measure.share:
+                lines.append(_context(times, some, report, measure))
+    return [line for line in lines if line]
+
+
+def _best(times: str, ways: Ways, measure: Measure) -> str:
+    """The way with the best mean, beside the scheme as it is with the same training."""
+    means = {key: t_interval(_values(runs, measure)).mean for key, runs in ways.items()}
+    means = {key: mean for key, mean in means.items() if not math.isnan(mean)}
+    if not means:
+        return ""
+    best = max(means, key=lambda key: measure.sign * means[key])
+    control = control_of(best, ways)
+    how = "without training"
+    if best.steps:
+        how = f"with {best.steps} more steps at {best.at} tokens"
+    found = f"{best.way}, {measure.text(means[best])}"
+    beside = ""
+    if control != best and control in means:
+        beside = f"; {AS_IS}, {measure.text(means[control])}"
+    return f"To read {times} as far {how}: {found}{beside} ({measure.unit})."
+
+
+def _context(times: str, ways: Ways, report: TaskReport, measure: Measure) -> str:
+    """Which ways have a lower loss than windows of the training length, on the same tokens."""
+    lower, pairs = [], 0
+    for key, runs in ways.items():
+        other = _windows(key, ways)
+        if other is None or other == key:
+            continue
+        found = difference(runs, ways[other], report, measure)
+        pairs = max(pairs, found.n)
+        if is_better(found, measure):
+            lower.append(key.way)
+    if not pairs:
+        return ""
+    further = "with further training" if next(iter(ways)).steps else "without training"
+    if pairs < 2:
+        return f"Whether more context lowers the loss at {times} is not known from one seed."
+    names = ", ".join(dict.fromkeys(lower)) or "no way"
+    return f"At {times}, {further}, more context lowers the loss with: {names}."
+
+
+def notes(ways: Ways, report: TaskReport, trained: int) -> list[str]:
+    """What the numbers are, and what they do not show."""
+    first = next(iter(ways.values()))
+    run, lengths = first[0], first[0].all_settings["eval.lengths"]
+    length = max(key.length for key in ways)
+    before = max([each for each in lengths if each < length], default=0)
+    if measure_at(report, length).share:
+        shown = f"“at {length}”: {report.measure.unit}, for problems of that length."
+    else:
+        shown = f"“at {length}”: mean loss of the tokens at positions {before} to {length}."
+    lines = [
+        shown,
+        f"Means over parents ({seeds_text([each.seed for each in first])}) with 95% intervals; "
+        "differences are taken parent by parent. No test was planned: explore with it.",
+        f"“less {AS_IS}”: against the scheme as it is, with the same further training. At the new "
+        "length this control has read as many long texts as the others.",
+        "Training at a longer length reads as many tokens per step, rounded up to whole sequences. "
+        f"Its learning rate is that of the runs before, {run.all_settings['train.lr']:g}, which no "
+        "way has searched.",
+    ]
+    if not measure_at(report, length).share:
+        lines.append(
+            f"“less {WINDOWS}”: against the same model when each layer sees {trained} tokens. "
+            "Below 0, more context lowers the loss."
+        )
+    return lines

@@ -1,0 +1,1 @@
+"""A scheme on one page: formula, picture, cost, scores, verdicts, and how to use it."""

@@ -1,0 +1,131 @@
+"""Show a scheme on one page: `rope-lab show SCHEME`, or `rope-lab show ./mine.py`.
+
+Formula, settings, what it costs beside RoPE, and the scores and planned tests of kept runs.
+`--html FILE` writes the page with its picture: scores by distance, and what else the scheme does to
+values and keys, computed from the scheme itself. Pages of our schemes are in docs/schemes.
+"""
+
+import html
+import re
+from pathlib import Path
+
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
+# isort: split
+from rope_lab.exporting.command import TARGETS, supported
+from rope_lab.files import write_whole
+from rope_lab.model.portrait import DIMS, portrait, same_values
+from rope_lab.places import ROOT
+from rope_lab.showing import costs, measured
+from rope_lab.showing.facts import facts
+from rope_lab.showing.measured import Measured
+from rope_lab.showing.page import Shown, page, picture
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say
+from rope_lab.train import config, trainer
+from rope_lab.train.instantiate import config_errors
+
+PAGES = ROOT / "docs" / "schemes"
+FIGURE = "figures/{}.svg"
+MARK = "<!-- written by rope-lab show -->"
+HTML = """<!doctype html>
+{mark}
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title><style>
+:root {{ color-scheme: light dark }}
+body {{ max-width: 60rem; margin: 0 auto; padding: 1rem; font: 16px/1.5 system-ui, sans-serif }}
+table {{ display: block; overflow-x: auto; border-collapse: collapse }}
+th, td {{ padding: .2rem .6rem; border: 1px solid #8888; text-align: left }}
+pre {{ overflow-x: auto; padding: .8rem; background: #8882 }}
+svg {{ max-width: 100%; height: auto }}
+</style></head><body>
+{body}</body></html>
+"""
+ESCAPED = re.compile(r"\\([\\`*|~$\]_])")
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)]*)\)")
+
+
+def look(word: str, kept: Measured) -> Shown:
+    """All that a page shows of a scheme, a name of ours or a file. Raises ConfigError."""
+    cfg = trainer.resolve(config.load(f"position={word}", *costs.SIZE))
+    with config_errors(), same_values():
+        scheme = config.build_position(cfg, DIMS)
+        return Shown(
+            facts(cfg.names.position, cfg.position),
+            portrait(scheme),
+            costs.cost(cfg),
+            costs.usual(kept.published.baseline),
+            kept,
+            TARGETS if cfg.names.position in supported() else (),
+        )
+
+
+def made(word: str) -> tuple[str, bytes] | None:
+    """The page of one of our schemes, and its picture, as they stand in docs/; None if there is no
+    such page.
+    """
+    path = PAGES / f"{word}.md"
+    if not re.fullmatch(r"\w+", word) or not path.exists():
+        return None
+    return path.read_text("utf-8"), (PAGES / FIGURE.format(word)).read_bytes()
+
+
+def plain_text(text: str) -> str:
+    """A page for a terminal: without pictures, and with the addresses of links to other sites."""
+
+    def written(link: re.Match) -> str:
+        is_picture, label, address = link.groups()
+        if is_picture:
+            return ""
+        return f"{label} ({address})" if "://" in address else label
+
+    shown = ESCAPED.sub(r"\1", LINK.sub(written, text))
+    return html.unescape(re.sub(r"\n{3,}", "\n\n", shown)).rstrip()
+
+
+def as_html(text: str, svg: bytes) -> str:
+    """A page as HTML that needs no other file; links to other pages become text. Raises
+    ConfigError.
+    """
+    try:
+        from markdown_it import MarkdownIt
+    except ModuleNotFoundError:
+        remedy = "pip install markdown-it-py"
+        raise ConfigError(f"--html: markdown-it-py is not installed; {remedy}") from None
+
+    def written(link: re.Match) -> str:
+        is_picture, label, address = link.groups()
+        return link[0] if is_picture or "://" in address else label
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    body = markdown.render(LINK.sub(written, text))
+    body = re.sub("<img [^>]*>", lambda _: svg.decode(), body)
+    title = text.partition("\n")[0].removeprefix("# ")
+    return HTML.format(mark=MARK, title=html.escape(title), body=body)
+
+
+def write_html(path: Path, content: str) -> None:
+    """Write a page, over an earlier one of this command only. Raises ConfigError, OSError."""
+    if path.exists() and MARK not in path.read_text("utf-8", "replace")[:200]:
+        raise ConfigError(f"--html {path}: was not written by this command; give another name")
+    write_whole(path, content.encode())
+
+
+@errors_as_exit()
+def main(arguments: list[str] | None = None) -> None:
+    parser = argument_parser("show", __doc__)
+    parser.add_argument("scheme", metavar="SCHEME", help="a name, or a file: ./mine.py")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the page as HTML")
+    given = parser.parse_args(arguments)
+    found = made(given.scheme)
+    if found is None:
+        shown = look(given.scheme, measured.read(own=True))
+        found = page(shown, FIGURE.format(shown.facts.name)), picture(shown.portrait)
+    say(plain_text(found[0]))
+    if given.html:
+        write_html(given.html, as_html(*found))
+        say(f"\nwritten: {given.html}")
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

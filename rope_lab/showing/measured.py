@@ -1,0 +1,105 @@
+"""The kept scores and planned tests of schemes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rope_lab.places import OWN, RESULTS
+from rope_lab.results.comparisons.answers import Result
+from rope_lab.results.comparisons.scores import Column, columns, widest
+from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.comparisons.words import plan_word
+from rope_lab.results.plans import families
+from rope_lab.results.plans.study import NAME
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import is_kept, read_or_warn, with_those_below
+from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views import plan_page
+from rope_lab.results.views.tables import NONE, Strong, Table
+
+RATE = " (train.lr="  # begins the settings of an arm that has a learning rate of its own
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Scores by task, and the results of planned primary tests that may be shown."""
+
+    published: Published = field(default_factory=Published)
+    columns: list[Column] = field(default_factory=list)
+    tests: list[Result] = field(default_factory=list)
+
+
+def read(folder: Path = RESULTS, own: bool = False) -> Measured:
+    """What the kept runs of a folder and those below it show; nothing if there are none.
+
+    own: also the user's runs, kept or in results/runs
+    """
+    published = Published()
+    folders = with_those_below(folder)
+    if own:
+        folders += [folder / OWN, folder / "runs"]
+    folders = [each for each in folders if is_kept(each) or each.name == "runs"]
+    setups = setups_of(read_or_warn(folders), published)
+    shown = [column for setup in widest(setups) for column in columns(setup, setups)]
+    studied, _ = families.read(folder / NAME, published)
+    every = [result for results in studied for result in results]
+    tests = [each for each in every if each.family.corrected and not each.family.untested]
+    return Measured(published, shown, tests)
+
+
+def scores(name: str, measured: Measured) -> Table:
+    """A row for each task on which the scheme has a score, with the baseline's beside it."""
+    published, rows = measured.published, []
+    for column in measured.columns:
+        if name in column.scores:
+            row = {"task": column.title, published.title(name): score(column, name)}
+            if name != published.baseline:
+                row[published.title(published.baseline)] = score(column, published.baseline)
+            rows.append(row)
+    return Table(rows)
+
+
+def score(column: Column, scheme: str) -> str:
+    """The mean score with half its interval; † if the rate was searched."""
+    if scheme not in column.scores:
+        return NONE
+    found = t_interval(column.scores[scheme])
+    mark = " †" if scheme in column.searched else ""
+    return f"{found.mean:.3f} ± {found.high - found.mean:.3f}{mark}"
+
+
+def tests_of(name: str, tests: Iterable[Result]) -> tuple[list[Result], int]:
+    """The tests in which the scheme is the first one, and the number of those in which it is the
+    second.
+    """
+    first = [result for result in tests if scheme_of(result.comparison.ours.scheme) == name]
+    second = [result for result in tests if scheme_of(result.comparison.theirs.scheme) == name]
+    return first, len(second)
+
+
+def scheme_of(arm: str) -> str:
+    """The name of an arm's scheme, without a learning rate of its own."""
+    return arm.partition(RATE)[0]
+
+
+def verdicts(tests: list[Result], published: Published, both: bool = False) -> Table:
+    """A row for each planned test; both: name the first scheme too, and where it was run."""
+    rows = []
+    for result in tests:
+        asked = result.comparison
+        ours, theirs = (
+            published.title(scheme_of(arm.scheme)) for arm in (asked.ours, asked.theirs)
+        )
+        row = {"scheme": ours} if both else {}
+        rows.append(
+            row
+            | {
+                "against": theirs,
+                "task": result.title,
+                "compared": asked.name.partition(" (")[0],
+                "difference [95% interval]": plan_page.text(result),
+                "study": result.family.study.name,
+                "outcome": Strong(plan_word(result)),
+            }
+        )
+    return Table(rows)

@@ -1,0 +1,163 @@
+"""Which scheme for what: the page docs/which.md, from a list of goals and the kept runs."""
+
+import pandas as pd
+import yaml
+from pydantic import Field, TypeAdapter
+from pydantic.dataclasses import dataclass as checked
+
+from rope_lab.places import ROOT
+from rope_lab.results.comparisons.scores import FEWEST, Column, scores
+from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.results.comparisons.words import CONFIRMED, plan_word
+from rope_lab.results.plans.study import STRICT
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.views.tables import NONE, Table, escaped, markdown
+from rope_lab.showing import costs
+from rope_lab.showing.measured import Measured, scheme_of, verdicts
+
+GOALS = ROOT / "results" / "goals.yaml"
+BEST = 5  # schemes of a table
+CLEAR = 0.05  # below RoPE: less is not worth a warning
+HEAD = """# Which scheme for what
+
+Begin with your goal. A gain is the score of a scheme minus RoPE's, paired by seed: the share of
+problems correct, or e^(−loss) of text and of Prefix. A table has the schemes whose 95% interval
+lies above 0, {best} at most; intervals are not corrected for the number of schemes. *Planned* tests
+were fixed before their runs.
+
+- **KV cache and step time** are relative to [RoPE's](../results/benchmark.md#kv-cache); – is not
+  measured.
+- **How sure**: of *best of 3 rates* each seed has the learning rate that is best on the others.
+- **Not for**: the task on which the scheme is furthest below RoPE, by {clear} or more, if its whole
+  interval is below 0.
+- Models have 0.1M to 3.3M parameters. [All scores](../results/scores.md) ·
+  [all planned tests](../results/plan.md) · [all schemes](schemes/README.md)
+"""
+
+
+@checked(frozen=True, config=STRICT)
+class Goal:
+    """A goal, as goals.yaml explains it."""
+
+    goal: str
+    columns: list[str] = Field(default_factory=list)
+    tests: list[str] = Field(default_factory=list)
+    text: str = ""
+
+
+def goals() -> list[Goal]:
+    """The goals of the page. Raises pydantic's ValidationError."""
+    return TypeAdapter(list[Goal]).validate_python(yaml.safe_load(GOALS.read_text("utf-8")))
+
+
+def page(measured: Measured) -> str:
+    """The page in Markdown."""
+    every = [(column, gains(column, measured.published)) for column in measured.columns]
+    by_name = {name_of(column): (column, found) for column, found in every}
+    parts = [HEAD.format(best=BEST, clear=CLEAR).rstrip()]
+    for goal in goals():
+        parts += [f"## {goal.goal}", goal.text]
+        for name in goal.columns:
+            parts += section(*by_name[name], every, measured)
+        tests = [each for each in measured.tests if each.family.study.name in goal.tests]
+        if tests:
+            parts += ["Planned:", markdown(verdicts(tests, measured.published, both=True))]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def name_of(column: Column) -> str:
+    """`task scale`, or `task scale long` for the longest problems."""
+    words = [column.setup.task, column.setup.scale]
+    return " ".join([*words, "long"] if column.length else words)
+
+
+Gains = dict[str, Interval]  # by scheme
+
+
+def gains(column: Column, published: Published) -> Gains:
+    """The gain of each other scheme over the baseline, paired by seed: both with searched learning
+    rates, or both at the recipe's. Variants without a title of their own are left out.
+    """
+    baseline, found = published.baseline, {}
+    at_recipe = scores(column.setup, column.length)
+    for name in column.scores:
+        both = {name, baseline} <= column.searched
+        values = column.scores if both else at_recipe
+        titled = " " not in name or name in published.schemes
+        if name == baseline or not titled or not {name, baseline} <= values.keys():
+            continue
+        pairs = pd.concat([values[name], values[baseline]], axis=1).dropna()
+        if len(pairs) >= FEWEST:
+            found[name] = t_interval((pairs.iloc[:, 0] - pairs.iloc[:, 1]).to_list())
+    return found
+
+
+def section(
+    column: Column, found: Gains, every: list[tuple[Column, Gains]], measured: Measured
+) -> list[str]:
+    """A task: the schemes ahead of the baseline in a table, the others in a sentence."""
+    published = measured.published
+    ahead = sorted((name for name in found if found[name].low > 0), key=lambda n: -found[n].mean)
+    behind = sorted((name for name in found if found[name].high < 0), key=lambda n: found[n].mean)
+    level = t_interval(column.scores[published.baseline])
+    parts = [f"### {column.title}", f"RoPE scores {level.mean:.3f}."]
+    rows = [row(name, found[name], column, every, measured) for name in ahead[:BEST]]
+    parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
+    if behind:
+        listed = ", ".join(f"{published.title(name)} {found[name].mean:+.3f}" for name in behind)
+        parts.append(f"Lower than RoPE: {escaped(listed)}.")
+    rest = [published.title(name) for name in found if name not in ahead + behind]
+    if rest:
+        parts.append(f"No difference shown: {escaped(', '.join(rest))}.")
+    return parts
+
+
+def row(
+    name: str,
+    gain: Interval,
+    column: Column,
+    every: list[tuple[Column, Gains]],
+    measured: Measured,
+) -> dict[str, str]:
+    """A scheme that is ahead."""
+    published, time = measured.published, costs.most_time(name)
+    return {
+        "scheme": published.title(name),
+        "gain over RoPE (95% interval)": f"{gain.mean:+.3f} ({gain.low:.3f} to {gain.high:.3f})",
+        "KV cache": cache(name, published.baseline),
+        "step time": f"up to {time:g}" if time else NONE,
+        "how sure": sureness(name, gain, column, measured),
+        "not for": weakness(name, every, published.baseline),
+    }
+
+
+def cache(name: str, baseline: str) -> str:
+    """The KV cache of a scheme over RoPE's; that of a variant is not counted."""
+    if " " in name:
+        return NONE
+    return f"{costs.usual(name).cached / costs.usual(baseline).cached:.2f}"
+
+
+def sureness(name: str, gain: Interval, column: Column, measured: Measured) -> str:
+    """Seeds, whether rates were searched, and whether a planned test of the task confirms it."""
+    baseline = measured.published.baseline
+    searched = {name, baseline} <= column.searched
+    words = [f"{gain.n} seeds", "best of 3 rates" if searched else "one rate"]
+    for result in measured.tests:
+        asked = result.comparison
+        pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
+        is_same = asked.task == column.setup.task and pair == (name, baseline)
+        if is_same and plan_word(result) == CONFIRMED:
+            return ", ".join([*words, "confirmed by a planned test"])
+    return ", ".join([*words, "exploratory"])
+
+
+def weakness(name: str, every: list[tuple[Column, Gains]], baseline: str) -> str:
+    """The task on which a scheme is furthest below the baseline."""
+    worst, least = NONE, -CLEAR
+    for column, found in every:
+        if name in found and found[name].high < 0 and found[name].mean < least:
+            ours, theirs = (t_interval(column.scores[each]).mean for each in (name, baseline))
+            worst = f"{column.title}: {ours:.2f} against {theirs:.2f}"
+            least = found[name].mean
+    return worst

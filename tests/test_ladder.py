@@ -1,0 +1,273 @@
+"""rope-lab ladder: leads over sizes."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import make_run
+from conftest import TINY
+from trained import command, composed
+
+from rope_lab.comparing.launching import RUNS
+from rope_lab.laddering import command as laddering
+from rope_lab.laddering import sizes, stages
+from rope_lab.results.comparisons.ladder import (
+    Law,
+    Rung,
+    fitted,
+    may_change_sign,
+    projected,
+    slope,
+    speedup,
+)
+from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.results.records.folders import read, read_run
+from rope_lab.results.views import ladder_figure, ladder_page, render
+from rope_lab.text import ConfigError
+from rope_lab.train import config
+from rope_lab.train.config import load
+
+LAW = Law(1.6, 40.0, 0.0941)
+SMALL = [word for word in TINY if not word.startswith(("model.", "train.steps", "train.warmup"))]
+SMALL = [word for word in SMALL if not word.startswith("eval.every")]
+WORDS = ["position=rope,roper", "task=substring_by_prefix", *SMALL]
+OWN = ["--sizes", "16x1,32x1,32x2", "--search", "3x1", "--pairs", "2", "--out", "it"]
+OWN += ["--tokens-per-parameter", "1", "hydra/launcher=basic"]
+
+
+@pytest.fixture(scope="module")
+def like(tmp_path_factory):
+    """A run to make others of."""
+    return read_run(make_run(tmp_path_factory.mktemp("like"), "rope", 0, 0.5))
+
+
+def runs_of(like, losses: list[float], tokens: int, seconds: float = 1.0) -> list:
+    made = []
+    for seed, loss in enumerate(losses):
+        own = {"metrics": {"eval/loss": loss}, "tokens": tokens, "seconds": seconds}
+        made.append(replace(like, seed=seed, **own))
+    return made
+
+
+def test_the_law_that_made_the_losses_is_found():
+    compute = [1e12, 1e13, 1e14, 1e15]
+    law = fitted(compute, [LAW.loss(each) for each in compute])
+    found = law.floor, law.scale, law.exponent
+    assert found == pytest.approx((LAW.floor, LAW.scale, LAW.exponent), rel=2e-3)
+
+
+def test_two_sizes_or_a_rising_loss_have_no_law():
+    assert fitted([1e12, 1e13], [2.0, 1.9]) is None
+    assert fitted([1e12, 1e13, 1e14], [2.0, 2.1, 2.2]) is None
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1.0, 1.2), (2.0, 0.6)])
+def test_speedup_is_the_compute_that_the_baseline_needs(like, seconds, expected):
+    """A scheme as good as the baseline at 1.2 times the compute; half as fast, it is slower."""
+    tokens = 10**6
+    compute = 6 * 1000 * tokens
+    runs = {
+        "rope": runs_of(like, [LAW.loss(compute)] * 3, tokens),
+        "mine": runs_of(like, [LAW.loss(1.2 * compute)] * 3, tokens, seconds),
+    }
+    rung = Rung("size", 1000, runs)
+    assert rung.compute == compute
+    assert speedup(LAW, rung, "mine", "rope") == pytest.approx(expected)
+    assert speedup(LAW, rung, "mine", "rope", timed=False) == pytest.approx(1.2)
+
+
+def ladder_of(like, leads: list[list[float]]) -> list[Rung]:
+    """Sizes of 1, 2, 4 … million parameters; the lead of `mine` by size and seed."""
+    rungs = []
+    for number, own in enumerate(leads):
+        theirs = [2.0 - 0.1 * number + 0.01 * seed for seed in range(len(own))]
+        ours = [loss - lead for loss, lead in zip(theirs, own, strict=True)]
+        tokens = 10**6 * 2**number
+        runs = {"rope": runs_of(like, theirs, tokens), "mine": runs_of(like, ours, tokens)}
+        rungs.append(Rung(f"{2**number}M", 10**6 * 2**number, runs))
+    return rungs
+
+
+def report_of(like):
+    return ladder_page.Published().report(like.task, {"eval/loss"}, {})
+
+
+def test_slope_is_the_mean_of_the_seeds_lines(like):
+    """Seed 0 gains 0.01 per doubling, seed 1 0.03."""
+    leads = [[0.10, 0.2], [0.11, 0.23], [0.12, 0.26]]
+    rungs = ladder_of(like, leads)
+    found = [rung.leads("mine", "rope", report_of(like)) for rung in rungs]
+    assert [list(each) for each in found] == [pytest.approx(each) for each in leads]
+    made, expected = slope(rungs, found), t_interval([0.01, 0.03])
+    assert (made.mean, made.low, made.high) == pytest.approx(
+        (expected.mean, expected.low, expected.high)
+    )
+    there = projected(rungs, found, 16e6)
+    assert there.mean == pytest.approx((0.10 + 4 * 0.01 + 0.2 + 4 * 0.03) / 2)
+    with pytest.raises(ConfigError, match="at most 4 times the largest size"):
+        projected(rungs, found, 16e6 + 1)
+
+
+def test_a_seed_without_every_size_has_no_line(like):
+    rungs = ladder_of(like, [[0.1, 0.2, 0.1], [0.1, 0.2, 0.1], [0.1, 0.2, 0.1]])
+    found = [rung.leads("mine", "rope", report_of(like)) for rung in rungs]
+    found[1] = found[1].drop(2)
+    assert slope(rungs, found).n == 2
+
+
+@pytest.mark.parametrize(
+    ("lead", "change", "may"),
+    [
+        ((0.01, 0.03), (0.0, 0.01), False),
+        ((0.01, 0.03), (-0.001, 0.01), True),
+        ((-0.03, -0.01), (-0.02, -0.001), False),
+        ((-0.03, -0.01), (-0.02, 0.001), True),
+        ((-0.01, 0.03), (0.001, 0.01), True),
+        ((math.nan, math.nan), (0.001, 0.01), True),
+        ((0.01, 0.03), (math.nan, math.nan), True),
+    ],
+)
+def test_a_sign_stays_only_if_both_intervals_say_so(lead, change, may):
+    largest, found = (Interval(np.mean(each), *each, 5) for each in (lead, change))
+    assert may_change_sign(largest, found) is may
+
+
+def test_sentences_say_so(like):
+    grows = ladder_of(like, [[0.10, 0.11, 0.1], [0.12, 0.13, 0.121], [0.14, 0.15, 0.142]])
+    shrinks = ladder_of(like, [[0.14, 0.15, 0.1], [0.12, 0.13, 0.121], [0.10, 0.11, 0.142]])
+    texts = []
+    for rungs in (grows, shrinks):
+        leads = ladder_page.leads_of(rungs, "mine", "rope", report_of(like))
+        texts.append(" ".join(ladder_page.sentences(rungs, leads, "Mine", "RoPE", 8e6)))
+    assert ["may change sign" in text for text in texts] == [False, True]
+    assert "Projected to 8,000,000" in texts[0]
+
+
+def test_a_best_rate_at_an_end_comes_first(like, tmp_path, monkeypatch):
+    monkeypatch.setattr(render, "svg", lambda chart: b"")
+    rungs = ladder_of(like, [[0.1, 0.2], [0.1, 0.2], [0.1, 0.2]])
+    names = {"rope": "rope", "mine": "mine"}
+    rates = {scheme: [0.001] * 3 for scheme in names}
+    page = tmp_path / ladder_page.PAGE
+    ladder_page.write(page, rungs, rates, names, [("mine", "1M")])
+    first = page.read_text().partition("\n- ")[2]
+    assert first.startswith("**The best rate of mine at 1M is the lowest or the highest tried")
+
+
+def test_curves_of_the_lead_have_the_right_sign(like):
+    curves = {"eval/loss": ([0, 50, 100], [3.0, 2.0, 1.0])}
+    better = {"eval/loss": ([0, 50, 100], [3.0, 1.5, 0.9])}
+    runs = {"rope": [replace(like, curves=curves)], "mine": [replace(like, curves=better)]}
+    points = ladder_figure.panel([Rung("1M", 10**6, runs)], "mine", "rope").points
+    expected = pd.DataFrame({"x": [50.0, 100.0], "y": [0.5, 0.1]})
+    assert np.allclose(points[["x", "y"]].to_numpy(), expected.to_numpy())
+
+
+def test_training_grows_with_the_parameters():
+    usual = load("task=text", "scale=quick")
+    every = sizes.sizes(sizes.SIZES, usual, None)
+    assert [size.n_heads for size in every] == [2, 3, 5, 8]
+    assert [size.parameters for size in every] == [196608, 552960, 1843200, 6291456]
+    ratio = [size.steps / size.parameters for size in every]
+    assert ratio == pytest.approx([2000 / (12 * 4 * 128**2)] * 4, rel=2e-3)
+    assert [size.warmup / size.steps for size in every] == pytest.approx([0.05] * 4, rel=2e-2)
+
+
+@pytest.mark.parametrize("text", ["64x4,96x5", "64x4,96x5,100x2", "64,96x5,160x6", "0x4,64x1,96x2"])
+def test_sizes_that_cannot_be_are_refused(text):
+    with pytest.raises(ConfigError, match="--sizes"):
+        sizes.sizes(text, load("task=text", "scale=quick"), None)
+
+
+@pytest.mark.parametrize(
+    ("best", "expected"),
+    [
+        ((0.004, 0.002), (0.001, 0.0005)),  # −½ for four times the parameters
+        ((0.004, 0.001), (0.0005, 0.00025)),  # steeper is kept at −½
+        ((0.002, 0.002), (0.002, 0.002)),
+        ((0.002, 0.004), (0.004, 0.004)),  # no rise
+    ],
+)
+def test_rates_are_carried_by_the_stated_rule(best, expected):
+    every = [sizes.ModelSize(2**number * 16, 1, 1, 1, 0) for number in range(4)]
+    assert sizes.carried(best, every) == pytest.approx([*best, *expected])
+
+
+@pytest.fixture
+def untrained(like, monkeypatch):
+    """Launching makes up the runs; yields the jobs by the name of their stage.
+
+    The best rate is the recipe's, 0.001, at 16x1 and half of that at 32x1; RoPER leads.
+    """
+    launched, ended = {}, {}
+
+    def launch(launcher, jobs, name, shows_scores):
+        launched.setdefault(name, []).extend(jobs)
+        for job in jobs:
+            cfg = job.cfg
+            best = 0.001 * 16 / cfg.model.d_model
+            off = math.log2(cfg.train.lr / best) ** 2
+            lead = 0.1 if cfg.names.position == "roper" else 0
+            loss = 3 - 0.1 * math.log2(sizes.parameters(cfg.model.d_model, cfg.model.n_layers))
+            own = {"metrics": {"eval/loss": loss + 0.01 * off - lead - 0.001 * cfg.seed}}
+            own |= {"seed": cfg.seed, "tokens": cfg.train.steps * 256, "position": "rope"}
+            own["settings"] = like.settings | {"train.lr": cfg.train.lr, "train.steps": 100}
+            ended[job.identity.run_id] = replace(like, **own)
+
+    def read_ended(jobs, folder):
+        ids = {job: job.identity.run_id for job in jobs}
+        return {job: ended[run_id] for job, run_id in ids.items() if run_id in ended}
+
+    monkeypatch.setattr(config, "load", composed)  # Hydra composes each run once
+    monkeypatch.setattr(stages, "launch", launch)
+    monkeypatch.setattr(stages, "ended", read_ended)
+    monkeypatch.setattr(stages, "run_seconds", lambda jobs, launcher: 2.0)
+    return launched
+
+
+@pytest.mark.slow
+def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
+    said = command([*WORDS, *OWN, "train.seq_len=64"], tmp_path, laddering.main)
+    assert said.returncode == 12
+    assert "ladder: 24 runs" in said.stdout  # 2 searches of 6, 3 sizes of 4
+    assert untrained == {}
+    said = command([*WORDS, *OWN, "--yes"], tmp_path, laddering.main)
+    assert said.returncode == 0, said.stderr
+    stages_ = ["search at 16x1", "search at 32x1", "size 16x1", "size 32x1", "size 32x2"]
+    assert list(untrained) == stages_
+    assert {job.cfg.seed for job in untrained["size 32x2"]} == {200, 201}
+    assert {job.cfg.seed for job in untrained["search at 16x1"]} == {100}
+    page = (tmp_path / "it" / ladder_page.PAGE).read_text()
+    assert "the lead of RoPER over RoPE is +0.1000" in page
+    assert (tmp_path / "it" / "figures" / ladder_page.FIGURE).exists()
+    assert "The best rate of RoPE at" not in page  # both are within those tried
+    untrained.clear()
+    again = command([*WORDS, *OWN], tmp_path, laddering.main)
+    assert (again.returncode, untrained) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train.lr=0.1"], "train.lr=0.1: ladder decides it"),
+        (["position=rope"], "position=rope: must be two schemes or more"),
+        (["--to", "1e9"], "at most 4 times the largest size"),
+        (["--pairs", "1"], "--pairs 1: must be 2 or more"),
+        (["--search", "2x2"], "--search 2x2: must be rates x seeds"),
+    ],
+)
+def test_what_a_ladder_cannot_do_is_one_line(tmp_path, words, said):
+    done = command([*WORDS, *OWN, *words], tmp_path, laddering.main)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+
+
+@pytest.mark.slow
+def test_one_command_trains_a_ladder(tmp_path):
+    said = command([*WORDS, *OWN, "--yes"], tmp_path, laddering.main)
+    assert said.returncode == 0, said.stderr
+    runs, problems = read(tmp_path / "it" / RUNS)
+    assert problems == []
+    assert len(runs) >= 24

@@ -1,0 +1,192 @@
+"""Pages of schemes: pictures by formula, facts from the source, kept pages, and `rope-lab show`."""
+
+import functools
+import math
+import re
+
+import pytest
+from conftest import ROOT, SCHEMES, script, slow_except
+
+import rope_lab
+from rope_lab.model.portrait import DIMS, PLACE, portrait
+from rope_lab.results.plans import evidence
+from rope_lab.results.records.catalogue import Published
+from rope_lab.showing import command, costs, facts, measured, which
+from rope_lab.showing.measured import Measured
+from rope_lab.showing.page import page, picture
+
+pages = script("scheme_pages")
+PAGES = ROOT / "docs" / "schemes"
+FAST = ["alibi", "roper", "partial_key_offset"]  # make test-slow rebuilds all
+OWN = '''
+"""Mine."""
+from torch import nn
+import torch
+from rope_lab.model.hooks import PositionScheme
+
+
+class LogDistance(PositionScheme):
+    """Scores fall with *the* logarithm of the distance.
+
+    bias = −s ln(1 + n − i)
+
+    slope: s at first
+    """
+
+    def __init__(self, dims, slope: float = 2.0):
+        super().__init__(dims)
+        self.slope = nn.Parameter(torch.tensor(slope))
+
+    def bias(self, at_T, at_S):
+        return -self.slope * (at_T[:, None] - at_S).clamp(min=0).log1p().unsqueeze(0)
+'''
+
+
+def of(name: str):
+    sizes = {"d_model": DIMS.d_model, "n_heads": DIMS.n_heads}
+    more = {"max_len": DIMS.max_len, "n_layers": DIMS.n_layers}
+    return portrait(rope_lab.scheme(name, **sizes, **more))
+
+
+def rope_score(distance: int, theta: list[float]) -> float:
+    """ln of the weight over that of the token itself, of queries and keys of ones."""
+    change = sum(2 * math.cos(distance * each) - 2 for each in theta)
+    return change / math.sqrt(DIMS.d_head)
+
+
+def theta(width: int) -> list[float]:
+    return [10_000 ** (-2 * j / width) for j in range(width // 2)]
+
+
+def test_a_portrait_shows_scores_by_distance():
+    alibi = of("alibi").scores
+    assert [alibi["head 1"][d] for d in (0, 1, 100)] == [0, -0.25, -25]
+    rope = of("rope")
+    expected = [rope_score(d, theta(64)) for d in range(DIMS.max_len)]
+    assert rope.scores["every head"] == pytest.approx(expected, abs=2e-4)
+    assert (rope.values, rope.reach, rope.content) == ({}, {}, False)
+
+
+def test_a_portrait_shows_the_rotation_of_values():
+    (feature, curve), *_ = of("roper").values.items()
+    pair = (int(feature.split()[1]) - 1) // 2
+    expected = [math.cos(d * theta(64)[pair]) for d in range(DIMS.max_len)]
+    assert curve == pytest.approx(expected, abs=2e-4)
+
+
+def test_a_portrait_shows_whom_a_token_reaches():
+    """Of the key 20 back the rotated half stays, the other half is in the key after it."""
+    (change,) = of("partial_key_offset").reach.values()
+    rotated = 4 + rope_score(PLACE, theta(32))
+    assert [change[PLACE], change[PLACE - 1]] == pytest.approx([rotated, 4], abs=1e-3)
+    assert not any(change[: PLACE - 1] + change[PLACE + 1 :])
+
+
+def test_a_portrait_shows_kinds_of_layers_and_content():
+    scores = of("gemma4").scores
+    assert list(scores) == ["layers 1, 2, 3, 4, 5", "layer 6"]
+    seen = [[score is not None for score in curve].count(True) for curve in scores.values()]
+    assert seen == [32, 128]
+    assert of("fox").content
+
+
+def test_facts_are_those_of_the_source(write):
+    path = write("log_distance.py", OWN)
+    shown = command.look(str(path), Measured())
+    text = page(shown)
+    assert "Scores fall with \\*the\\* logarithm of the distance." in text
+    assert "bias = −s ln(1 + n − i)" in text
+    assert "- `position.slope=2.0`: s at first" in text
+    assert f"{costs.usual('rope').parameters + 1:,}" in text
+    assert "No kept scores yet." in text
+
+
+def test_a_yaml_files_comments_are_read(tmp_path):
+    lines = ["# does [x](y)", "# Released in: A, B", "# Code: https://c", "# More", "# and more"]
+    (tmp_path / "a.yaml").write_text("\n".join([*lines, "_target_: Mine", "# of q", "q: 1"]))
+    expected = {"summary": "does [x](y)", "released": "A, B", "code": "https://c"}
+    assert facts.read_comments(tmp_path / "a.yaml") == expected | {"notes": "More and more"}
+
+
+def test_every_scheme_has_a_page_and_a_picture():
+    made = {path.stem for path in PAGES.glob("*.md")} - {"README"}
+    assert made == {path.stem for path in (PAGES / "figures").glob("*.svg")} == {*SCHEMES}
+    assert (PAGES / "README.md").read_text("utf-8") == pages.index()
+
+
+@pytest.mark.parametrize("name", slow_except(FAST, SCHEMES))
+def test_pages_are_rebuilt_but_for_their_scores(name):
+    """If not, run `python scripts/scheme_pages.py`."""
+    kept = (PAGES / f"{name}.md").read_text("utf-8")
+    made = page(command.look(name, Measured()), command.FIGURE.format(name))
+    for text in (kept, made):
+        assert "\n## Scores\n" in text
+    assert without_results(made) == without_results(kept)
+
+
+def without_results(text: str) -> str:
+    return re.sub(r"\n## Scores\n.*?\n## Use it\n", "\n", text, flags=re.DOTALL)
+
+
+@functools.cache
+def every_kept() -> Measured:
+    with pytest.MonkeyPatch.context() as patch:  # a clone without history shows no plan
+        patch.setattr(evidence, "problems", lambda *_: [])
+        return measured.read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCHEMES)
+def test_pages_are_rebuilt_byte_for_byte(name):
+    shown, figure = command.look(name, every_kept()), command.FIGURE.format(name)
+    assert page(shown, figure) == (PAGES / f"{name}.md").read_text("utf-8")
+    assert picture(shown.portrait) == (PAGES / figure).read_bytes()
+
+
+@pytest.mark.slow
+def test_which_scheme_for_what_is_rebuilt_byte_for_byte():
+    assert which.page(every_kept()) == (ROOT / "docs" / "which.md").read_text("utf-8")
+
+
+def test_goals_name_kept_studies_and_scores():
+    """Columns are looked up when the page is built; studies would be left out in silence."""
+    studies = {each for goal in which.goals() for each in goal.tests}
+    plan = (ROOT / "results" / "plan.yaml").read_text("utf-8")
+    assert {each for each in studies if f"\n  {each}:\n" not in plan} == set()
+
+
+def test_show_prints_the_kept_page(capsys):
+    command.main(["roper"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("# RoPER\n")
+    assert "https://research.labml.ai/RoPER.html" in shown
+    assert "](" not in shown
+
+
+def test_show_writes_one_html_file(write, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("markdown_it")
+    monkeypatch.setattr(measured, "read", lambda own: Measured())
+    write("log_distance.py", OWN)
+    command.main(["./log_distance.py", "--html", "mine.html"])
+    made = (tmp_path / "mine.html").read_text("utf-8")
+    assert "<svg" in made
+    assert "−s ln(1 + n − i)" in made
+    assert not re.search(r'(src|href)="(?!http|#)', made)
+    assert not re.search(r'src="http', made)
+    (tmp_path / "other.html").write_text("<p>not ours</p>")
+    with pytest.raises(SystemExit, match=r"other\.html: was not written by this command"):
+        command.main(["./log_distance.py", "--html", "other.html"])
+    assert (tmp_path / "other.html").read_text() == "<p>not ours</p>"
+
+
+def test_step_times_are_those_of_the_file():
+    assert costs.most_time("pope") == 1.36
+    assert costs.step_time("pope").startswith("1.1 to 1.36 times (quick")
+    assert costs.step_time("alibi") == ""
+
+
+def test_titles_of_kinds_are_those_of_their_modules():
+    every = facts.by_kind()
+    assert sorted(name for names in every.values() for name in names) == SCHEMES
+    assert facts.kind_title("biases")[0] == "Biases"
+    assert Published().title("fox") == "FoX"
