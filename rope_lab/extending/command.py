@@ -1,10 +1,10 @@
 """Read longer texts with trained runs: `rope-lab extend RUN… --lengths 2x,4x,8x --budget 5%`.
 
 RUN is the folder of a finished run; several runs may differ only in their seed, and are paired by
-it. Methods: the scheme unchanged, position interpolation, NTK-aware scaling, NTK by parts, YaRN, ReRoPE,
-SelfExtend, dual chunks, windows and DroPE: without training, then each with the same further steps,
-beside the scheme as it is with these steps at the old and at the new length. The page goes to
-results/extend/, extend.md. The same command resumes.
+it. Methods: the scheme unchanged, position interpolation, NTK-aware scaling, NTK by parts, YaRN,
+ReRoPE, SelfExtend, dual chunks, windows and DroPE: without training, then each with the same
+further steps, beside the scheme unchanged with these steps at the old and at the new length. The
+page goes to results/extend/, extend.md. The same command resumes.
 
 Exit status: 0 done, 12 runs are still missing, 2 refused.
 """
