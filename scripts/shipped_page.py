@@ -44,14 +44,17 @@ def pages_part(runs: Sequence[Run]) -> str:
     sizes: dict[str, float] = {}
     parts = [NOTE]
     for block in table.find("shipped")[0].blocks:
-        own = [run for run in runs if (run.task, run.scale) == (block.task, block.scale)]
-        final = [run for run in own if run.seed != block.search]
-        of_scheme = {name: [run for run in final if run.position == name] for name in block.seeds}
-        of_scheme = {name: each for name, each in of_scheme.items() if each}
-        if BASELINE in of_scheme:
-            for name in of_scheme:
-                sizes.setdefault(name, cached_numbers(name))
-            parts += [f"## {report_of(final).title}", markdown(Table(rows(of_scheme, sizes)))]
+        of_scheme: dict[str, list[Run]] = {}
+        for run in runs:
+            here = (run.task, run.scale) == (block.task, block.scale)
+            if here and run.seed != block.search:
+                of_scheme.setdefault(run.position, []).append(run)
+        if BASELINE not in of_scheme:
+            continue
+        for name in of_scheme.keys() - sizes.keys():
+            sizes[name] = cached_numbers(name)
+        title = report_of(of_scheme[BASELINE]).title
+        parts += [f"## {title}", markdown(Table(rows(of_scheme, sizes)))]
     return "\n\n".join(parts)
 
 

@@ -291,7 +291,7 @@ PLANTED = [
     *(("position", START + body + "\n", name, words) for body, name, words in MISTAKES),
     *(("task", TASK.replace(old, new), name, words) for old, new, name, words in WRONG_TASKS),
 ]
-SECONDS = {"changed in place", "the gradient of embedding.weight"}  # found by gradients
+SECONDS = {"changed in place", "the gradient of embedding.weight", "detach"}  # found by gradients
 
 
 def planted() -> list:

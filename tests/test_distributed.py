@@ -41,6 +41,7 @@ WRITTEN = [
     "model.dropout=0.2",
     "eval.problems=5",
 ]
+AXES = [*TINY, "task=addition", "position=axial_roper"]
 WILD = [*TINY, "train.lr=1e30", "train.warmup=0", "train.clip=1e30"]
 CUT = 6  # the step after which a run is interrupted
 SEVERAL = pytest.mark.xdist_group("several")  # on one worker, so that `several` runs only once
@@ -94,6 +95,7 @@ def as_rank(out: Path) -> None:
         train.update = plain
         tried("resumed", "cut", [*LONG, *LENGTHS])
         tried("written", "written", WRITTEN)
+        tried("axes", "axes", AXES)
         tried("wild", "wild", WILD)
         (out / f"{rank}.json").write_text(json.dumps(ended))
     assert group() is None, "threads of the group live on, and may abort Python at its end"
@@ -167,6 +169,12 @@ def test_dropout_and_records_equal_those_of_micro_batches(several, tmp_path):
     assert metrics_of(only_folder(several / "written")) == nearly(tmp_path)
 
 
+@SEVERAL
+def test_each_process_has_the_positions_of_its_rows(several, tmp_path):
+    run([*AXES, f"out={tmp_path}"])
+    assert metrics_of(only_folder(several / "axes")) == nearly(tmp_path)
+
+
 @pytest.mark.slow
 def test_a_killed_process_ends_the_run_with_its_checkpoint(tmp_path):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -229,7 +237,12 @@ def test_bad_input_is_one_line_of_the_first_process(
 
 
 @pytest.mark.parametrize(
-    "task", [["position=randomized_rope"], ["task=arithmetic_addition", "train.seq_len=200"]]
+    "task",
+    [
+        ["position=randomized_rope"],
+        ["task=arithmetic_addition", "train.seq_len=200"],
+        ["task=addition", "position=abacus"],
+    ],
 )
 def test_micro_batches_make_the_step_of_the_whole_batch(task):
     """Parts of a batch differ in counted tokens: the mean of their means would be another loss."""

@@ -188,7 +188,7 @@ def test_more_context_counts_only_with_its_interval(found):
         made[key] = [with_loss(run_, loss, seed) for seed, loss in enumerate(own)]
     report = Published().report("text", {"eval/loss"}, {})
     best, context = longer_page.conclusions(made, report, 16)
-    assert "YaRN, 1.8500; nothing, 2.5000" in best
+    assert "YaRN, 1.8500; unchanged, 2.5000" in best
     assert context.endswith("more context lowers the loss with: YaRN.")
     row = next(row for row in longer_page.table(made, report, 16).rows if row["way"] == "YaRN")
     assert row[f"less {WINDOWS}"].startswith("-0.19")
@@ -245,3 +245,15 @@ def test_problems_grow_with_the_length_and_are_graded(tmp_path):
     report = Published().report("needle", {"eval/accuracy"}, {})
     assert longer_page.conclusions(made, report, trained) == []  # of runs without these lengths
     assert WINDOWS not in " ".join(longer_page.table(made, report, trained).columns)
+
+
+def test_shares_by_depth_are_means_over_parents(found):
+    key, (one,) = next(iter(found.ways.items()))
+    slices = [{f"depth_at_{key.length}": {"0": (9, share), "10": (9, 1.0)}} for share in (0.2, 0.4)]
+    runs = [replace(one, seed=seed, slices=each) for seed, each in enumerate(slices)]
+    table = longer_page.crossed({key: runs}, Published())
+    assert table.note == "Share of problems correct by tenths of the haystack before the needle:"
+    assert table.rows == [
+        {"way": key.way, "further training": "–", "0": "0.30", "10": "1.00"},
+    ]
+    assert longer_page.crossed({key: [one]}, Published()).rows == []

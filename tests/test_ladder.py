@@ -24,7 +24,7 @@ from rope_lab.results.comparisons.ladder import (
 )
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.records.folders import read, read_run
-from rope_lab.results.views import ladder_figure, ladder_page
+from rope_lab.results.views import ladder_figure, ladder_page, render
 from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.config import load
@@ -58,7 +58,7 @@ def test_the_law_that_made_the_losses_is_found():
     assert found == pytest.approx((LAW.floor, LAW.scale, LAW.exponent), rel=2e-3)
 
 
-def test_no_law_of_two_sizes_or_of_a_loss_that_rises():
+def test_two_sizes_or_a_rising_loss_have_no_law():
     assert fitted([1e12, 1e13], [2.0, 1.9]) is None
     assert fitted([1e12, 1e13, 1e14], [2.0, 2.1, 2.2]) is None
 
@@ -110,7 +110,7 @@ def test_slope_is_the_mean_of_the_seeds_lines(like):
         projected(rungs, found, 16e6 + 1)
 
 
-def test_a_seed_without_a_pair_at_each_size_has_no_line(like):
+def test_a_seed_without_every_size_has_no_line(like):
     rungs = ladder_of(like, [[0.1, 0.2, 0.1], [0.1, 0.2, 0.1], [0.1, 0.2, 0.1]])
     found = [rung.leads("mine", "rope", report_of(like)) for rung in rungs]
     found[1] = found[1].drop(2)
@@ -143,6 +143,17 @@ def test_sentences_say_so(like):
         texts.append(" ".join(ladder_page.sentences(rungs, leads, "Mine", "RoPE", 8e6)))
     assert ["may change sign" in text for text in texts] == [False, True]
     assert "Projected to 8,000,000" in texts[0]
+
+
+def test_a_best_rate_at_an_end_comes_first(like, tmp_path, monkeypatch):
+    monkeypatch.setattr(render, "svg", lambda chart: b"")
+    rungs = ladder_of(like, [[0.1, 0.2], [0.1, 0.2], [0.1, 0.2]])
+    names = {"rope": "rope", "mine": "mine"}
+    rates = {scheme: [0.001] * 3 for scheme in names}
+    page = tmp_path / ladder_page.PAGE
+    ladder_page.write(page, rungs, rates, names, [("mine", "1M")])
+    first = page.read_text().partition("\n- ")[2]
+    assert first.startswith("**The best rate of mine at 1M is the lowest or the highest tried")
 
 
 def test_curves_of_the_lead_have_the_right_sign(like):
@@ -216,6 +227,7 @@ def untrained(like, monkeypatch):
     return launched
 
 
+@pytest.mark.slow
 def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
     said = command([*WORDS, *OWN, "train.seq_len=64"], tmp_path, laddering.main)
     assert said.returncode == 12
@@ -228,8 +240,9 @@ def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
     assert {job.cfg.seed for job in untrained["size 32x2"]} == {200, 201}
     assert {job.cfg.seed for job in untrained["search at 16x1"]} == {100}
     page = (tmp_path / "it" / ladder_page.PAGE).read_text()
-    assert "RoPER leads RoPE by +0.1000" in page
+    assert "the lead of RoPER over RoPE is +0.1000" in page
     assert (tmp_path / "it" / "figures" / ladder_page.FIGURE).exists()
+    assert "The best rate of RoPE at" not in page  # both are within those tried
     untrained.clear()
     again = command([*WORDS, *OWN], tmp_path, laddering.main)
     assert (again.returncode, untrained) == (0, {})

@@ -13,7 +13,7 @@ from rope_lab.model.hooks import Dims
 from rope_lab.text import ConfigError
 
 L = 12  # the training length
-NEAR, GROUP = 5, 3
+NEAR, GROUP = 8, 3
 FAR = [0, 3, 4, 9, 10, 23, 40]  # positions of the T tokens
 WORDS = [f"position.original={L}", f"position.near={NEAR}", f"position.group={GROUP}"]
 

@@ -9,7 +9,7 @@ from conftest import SCHEMES, only_folder, slow_except
 from parsers import parse, problems_of
 from sources import SCHEME
 from sums import D, H, make_model
-from trained import load, run
+from trained import run
 
 from rope_lab import probe, sample
 from rope_lab.checking.schemes import TOKENS, own_positions
@@ -18,7 +18,7 @@ from rope_lab.text import ConfigError
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches
 from rope_lab.train.generate import generate
-from rope_lab.train.trainer import build, resolve, update
+from rope_lab.train.trainer import build, resolve
 from tasks.addition import Addition
 from tasks.base import PackedTask
 from tasks.events import Events
@@ -201,26 +201,19 @@ def test_a_problem_that_is_right_is_graded_right():
     assert exact_matches(Seer(), [problem]) == [True]
 
 
-@pytest.mark.parametrize("position", ["axial_rope", "abacus"])
-def test_parts_of_a_step_have_their_own_positions(position):
-    words = ["task=addition", f"position={position}", "device=cpu", "train.precision=float32"]
-    words += ["model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=4"]
-    words += ["eval.problems=8", "eval.sequences=2", "task.digits=3"]
-    losses = []
-    for accumulate in (1, 2):
-        trainer = build(resolve(load(*words, f"train.accumulate={accumulate}")))
-        losses.append(update(trainer, 0)[:2])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
 QUICK = ["axial_rope", "rope_mixed", "alibi", "t5_bias", "inkling", "cope", "pope_roper", "fire"]
 QUICK += ["randomized_rope", "kv_shared_back", "selective_rope", "gemma4", "ssmax", "grape_a"]
 
 
-@pytest.mark.parametrize("name", slow_except(QUICK, SCHEMES))
-def test_rows_with_their_own_positions_are_equal_however_read(name):
+NEAR = "rope_remapped position.original=12 position.near=5 position.v=1 position.o=-1"
+REMAPPED = [f"{NEAR} position.method={method}" for method in ("rerope", "dual_chunk")]
+
+
+@pytest.mark.parametrize("written", [*slow_except(QUICK, SCHEMES), *REMAPPED])
+def test_rows_with_their_own_positions_are_equal_however_read(written):
     """In one pass, alone, in parts with a cache, and left-padded; [B, T] is [T] in each row."""
-    model = make_model(name)
+    name, *settings = written.split()
+    model = make_model(name, *settings)
     note = own_positions(model)
     assert note is None or (name in NOT_WITHIN and "tokens before it" in note)
     pos = torch.arange(TOKENS.shape[1]) // torch.arange(1, 4)[:, None]

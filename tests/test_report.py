@@ -183,6 +183,7 @@ def test_the_same_records_make_the_same_bytes_in_any_process(runs, tmp_path):
     assert there.read_text("utf-8") == here.html
 
 
+@pytest.mark.slow
 def test_no_text_of_a_record_becomes_more_than_text(tmp_path):
     def made(text: str) -> Page:
         folder = make_pairs(

@@ -37,7 +37,7 @@ def test_schemes_are_ranked_beside_their_cache_and_step_time(tmp_path):
         ["0.004", "0.50", "1.00"],
     ]
     best = [cell for name, cell in rows[0].items() if "difference" in name]
-    assert best == ["-0.100 [-0.100, -0.100] n=3"]
+    assert best == ["-0.1000 [-0.1000, -0.1000] n=3"]
     page.write_text("no marks")
     with pytest.raises(ValueError, match="must have"):
         module.rewritten(page)

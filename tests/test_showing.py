@@ -20,7 +20,7 @@ from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
 from rope_lab.showing import command, costs, facts, measured, which
 from rope_lab.showing.measured import Measured
-from rope_lab.showing.page import page
+from rope_lab.showing.page import page, picture
 
 pages = script("scheme_pages")
 PAGES = ROOT / "docs" / "schemes"
@@ -146,8 +146,9 @@ def every_kept() -> Measured:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_pages_are_rebuilt_byte_for_byte(name):
-    made = page(command.look(name, every_kept()), command.FIGURE.format(name))
-    assert made == (PAGES / f"{name}.md").read_text("utf-8")
+    shown, figure = command.look(name, every_kept()), command.FIGURE.format(name)
+    assert page(shown, figure) == (PAGES / f"{name}.md").read_text("utf-8")
+    assert picture(shown.portrait) == (PAGES / figure).read_bytes()
 
 
 @pytest.mark.slow

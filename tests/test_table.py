@@ -206,6 +206,7 @@ blocks:
 """
 
 
+@pytest.mark.slow
 def test_each_scheme_is_run_at_its_best_rate(run, tmp_path):
     """First all rates on one seed, then the best on others; the same command again has no more."""
     (tmp_path / "mine.yaml").write_text(SEARCH)

@@ -2,6 +2,7 @@
 two smallest sizes; then every scheme is trained at every size, in pairs by seed.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,23 +61,36 @@ class Ladder:
         return [*self.common, *size.words, *own]
 
 
-def climb(ladder: Ladder, asks: Asks) -> tuple[list[Rung], Rates]:
-    """Make the runs that are missing; returns those of each size, and their rates. Raises
-    Stopped.
+@dataclass(frozen=True)
+class Climbed:
+    """A ladder with all its runs.
+
+    rungs:  of each size; rates: of each scheme at each size
+    at_end: scheme and size of each search whose best rate is the lowest or the highest tried
     """
+
+    rungs: list[Rung]
+    rates: Rates
+    at_end: list[tuple[str, str]]
+
+
+def climb(ladder: Ladder, asks: Asks) -> Climbed:
+    """Make the runs that are missing. Raises Stopped."""
     small = ladder.sizes[:SEARCHED]
     states = [_searched(ladder, size) for size in small]
     _ask(ladder, [state for state, _ in states], asks)
-    best = []
+    best, at_end = [], []
     for size, (state, waiting) in zip(small, states, strict=True):
         while state.missing:
             launch(ladder.launcher, waiting, f"search at {size.name}", shows_scores=True)
             state, waiting = _searched(ladder, size)
         best.append(state.best)
+        at_end += [(scheme, size.name) for scheme in state.at_end]
     rates = {}
     for scheme in ladder.schemes:
         rates[scheme] = carried([each[scheme] for each in best], ladder.sizes)
-    return [_rung(ladder, number, rates) for number in range(len(ladder.sizes))], rates
+    rungs = [_rung(ladder, number, rates) for number in range(len(ladder.sizes))]
+    return Climbed(rungs, rates, at_end)
 
 
 def _searched(ladder: Ladder, size: ModelSize) -> tuple[SearchState, list[Job]]:
@@ -102,14 +116,17 @@ def _gain(run: Run) -> float:
 def _rung(ladder: Ladder, number: int, rates: Rates) -> Rung:
     """The runs of one size, made if they are missing. Raises Stopped."""
     size, jobs = ladder.sizes[number], _jobs(ladder, number, rates)
-    every = [job for those in jobs.values() for job in those]
-    waiting = [job for job in every if job not in ended(every, ladder.folder)]
+    every = list(itertools.chain(*jobs.values()))
+    before = ended(every, ladder.folder)
+    waiting = [job for job in every if job not in before]
     if waiting:
         launch(ladder.launcher, waiting, f"size {size.name}", shows_scores=False)
     now = ended(every, ladder.folder)
     if len(now) < len(every):
         raise Stopped(f"{len(now)} of {len(every)} runs of {size.name} have ended")
-    runs = {scheme: [now[job] for job in those] for scheme, those in jobs.items()}
+    runs = {}
+    for scheme, those in jobs.items():
+        runs[scheme] = [now[job] for job in those]
     return Rung(size.name, size.parameters, runs)
 
 
@@ -153,7 +170,7 @@ def _missing(ladder: Ladder, states: list[SearchState]) -> list[int]:
             rates[scheme] = carried([state.best[scheme] for state in states], ladder.sizes)
         for number in range(len(ladder.sizes)):
             jobs = _jobs(ladder, number, rates)
-            every = [job for those in jobs.values() for job in those]
+            every = list(itertools.chain(*jobs.values()))
             counts[number] -= len(ended(every, ladder.folder))
     for number, state in enumerate(states):
         if state.missing:

@@ -5,6 +5,7 @@ All tokens are alike but for the layer's input that content hooks read, which is
 Shape letters: B batch, T time, D model width, H heads, K head width.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,16 @@ class Portrait:
 
 
 @torch.no_grad()
+@contextlib.contextmanager
+def same_values() -> Iterator[None]:
+    """Within it a scheme that is built has the same initial values each time; the caller's random
+    state stays.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
 def portrait(scheme: PositionScheme, dims: Dims = DIMS) -> Portrait:
     """The portrait of a scheme, which is changed: it becomes float64 on the CPU, with tables that
     begin at zero filled at random.

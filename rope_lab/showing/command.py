@@ -14,7 +14,7 @@ from rope_lab import command  # first: from here on Ctrl-C is quiet
 # isort: split
 from rope_lab.exporting.command import TARGETS, supported
 from rope_lab.files import write_whole
-from rope_lab.model.portrait import DIMS, portrait
+from rope_lab.model.portrait import DIMS, portrait, same_values
 from rope_lab.places import ROOT
 from rope_lab.results.plans.study import run_name
 from rope_lab.showing import costs, measured
@@ -49,7 +49,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)]*)\)")
 def look(word: str, kept: Measured) -> Shown:
     """All that a page shows of a scheme, a name of ours or a file. Raises ConfigError."""
     cfg = trainer.resolve(config.load(f"position={word}", *costs.SIZE))
-    with config_errors():
+    with config_errors(), same_values():
         scheme = config.build_position(cfg, DIMS)
         return Shown(
             word,

@@ -116,7 +116,7 @@ class Remapped(Rotary):
         older_T = torch.full_like(n_T, last)
         apart_TS = distances(n_T // size, i_S // size)
         return [
-            Zone(within_T, key_S, apart_TS == 0),
+            Zone(within_T, key_S, apart_TS <= 0),
             Zone(before_T, key_S, apart_TS == 1),
             Zone(older_T, key_S, apart_TS > 1),
         ]

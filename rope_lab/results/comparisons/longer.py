@@ -14,7 +14,7 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.text import ConfigError
 
-AS_IS, WINDOWS = "nothing", "windows"  # ways that others are compared with
+AS_IS, WINDOWS = "unchanged", "windows"  # ways that others are compared with
 # Settings in which runs that are trained at different lengths may differ.
 OF_LENGTH = ("train.seq_len", "train.batch_size")
 
@@ -66,8 +66,7 @@ def _any(trained: Ways) -> list[Run]:
 
 def _unlike(runs: list[Run], control: list[Run], at_one_length: bool = False) -> list[str]:
     """How runs differ from their control, besides the way itself."""
-    seeds = sorted(run.seed for run in runs)
-    of_control = sorted(run.seed for run in control)
+    seeds, of_control = _seeds(runs), _seeds(control)
     if seeds != of_control:
         return [f"its parents have seeds {seeds}, those of the control {of_control}"]
     ours, theirs = runs[0].all_settings, control[0].all_settings
@@ -78,6 +77,10 @@ def _unlike(runs: list[Run], control: list[Run], at_one_length: bool = False) ->
         if compared and ours.get(name) != theirs.get(name):
             lines.append(f"{name} is {ours.get(name)}, that of the control {theirs.get(name)}")
     return lines
+
+
+def _seeds(runs: list[Run]) -> list[int]:
+    return sorted(run.seed for run in runs)
 
 
 def measure_at(report: TaskReport, length: int) -> Measure:

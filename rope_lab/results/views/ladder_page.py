@@ -23,7 +23,7 @@ from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import tables
-from rope_lab.results.views.tables import Table, bullets, escaped, markdown
+from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 
 PAGE, FIGURE = "ladder.md", "ladder.svg"
 DIGITS = LOSS.digits
@@ -36,12 +36,14 @@ def write(
     rungs: Sequence[Rung],
     rates: Rates,
     names: Mapping[str, str],
+    at_end: Sequence[tuple[str, str]] = (),
     to: float | None = None,
 ) -> None:
     """Write the page and its figure, and print it.
 
     rates: of each scheme, at each size
     names: of the schemes, the baseline's first
+    at_end: scheme and size of each search whose best rate is the lowest or the highest tried
     to:    parameters at which leads are projected
     """
     from rope_lab.results.views import ladder_figure, render  # with Altair, half a second
@@ -55,6 +57,9 @@ def write(
     heading = f"{', '.join(titles[each] for each in others)} against {titles[baseline]}"
     parts = [f"# {escaped(heading)} on {escaped(report.title)}, {first.scale}: over sizes"]
     lines, sections = [], []
+    for scheme, size in at_end:
+        beyond = "is the lowest or the highest tried: it may do better beyond."
+        lines.append(Strong(f"The best rate of {titles[scheme]} at {size} {beyond}"))
     for scheme in others:
         leads = leads_of(rungs, scheme, baseline, report)
         lines += sentences(rungs, leads, titles[scheme], titles[baseline], to)
@@ -84,7 +89,7 @@ def sentences(
     largest, found = t_interval(leads[-1]), slope(rungs, leads)
     at = f"{rungs[-1].parameters:,} parameters"
     lines = [
-        f"At {at} {title} leads {baseline} by {tables.signed(largest, DIGITS)} nats per token."
+        f"At {at} the lead of {title} over {baseline} is {tables.signed(largest, DIGITS)} nats."
     ]
     grows = f"Per doubling of parameters this lead changes by {tables.signed(found, DIGITS)}"
     if may_change_sign(largest, found):

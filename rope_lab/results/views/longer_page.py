@@ -18,7 +18,7 @@ from rope_lab.results.comparisons.longer import (
 )
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.results.records.measures import Measure
+from rope_lab.results.records.measures import AT, Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import tables
@@ -46,11 +46,12 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
         length = next(iter(own)).length
         unit = report.length["title"]
         parts += [f"## {times}: {length} {escaped(unit)}", markdown(table(own, report, trained))]
+        parts.append(markdown(crossed(own, published)))
     parts += ["## How to read it", bullets(notes(ways, report, trained))]
     shown = {key: runs for key, runs in ways.items() if key.length == longest}
     drawn = render.svg(longer_figure.chart(shown, report, title))
     page.parent.mkdir(parents=True, exist_ok=True)
-    tables.write_page(page, parts, {FIGURE: drawn})
+    tables.write_page(page, list(filter(None, parts)), {FIGURE: drawn})
 
 
 def by_times(ways: Ways) -> dict[str, Ways]:
@@ -69,7 +70,7 @@ def table(ways: Ways, report: TaskReport, trained: int) -> Table:
     for key, runs in ways.items():
         is_control = bool(key.steps) and key.way == AS_IS
         row = {"way": Strong(CONTROL) if is_control else key.way}
-        row["further training"] = f"{key.steps} steps at {key.at}" if key.steps else tables.NONE
+        row["further training"] = _further(key)
         for at in (trained, length):
             values = _values(runs, measure_at(report, at))
             row[f"at {at}"] = tables.mean_of(values, measure.digits, measure.most)
@@ -78,6 +79,33 @@ def table(ways: Ways, report: TaskReport, trained: int) -> Table:
             row[f"less {WINDOWS}"] = _less(key, _windows(key, ways), ways, report, measure)
         rows.append(row)
     return Table(rows)
+
+
+def crossed(ways: Ways, published: Published) -> Table:
+    """The share of problems correct by the attribute that the task crosses with the length, a row
+    for each way; no rows if it crosses none.
+    """
+    ending = f"{AT}{next(iter(ways)).length}"
+    first = next(iter(ways.values()))[0]
+    slices = [name for name in first.slices if name.endswith(ending)]
+    if not slices:
+        return Table([])
+    attribute = slices[0].removesuffix(ending)
+    rows = []
+    for key, runs in ways.items():
+        row = {"way": key.way, "further training": _further(key)}
+        for value in sorted(first.slices[slices[0]], key=int):
+            shares = [run.final(f"{slices[0]}/{value}") for run in runs if run.ended]
+            known = [share for share in shares if share is not None]
+            row[value] = tables.number(t_interval(known).mean, 2)
+        rows.append(row)
+    title = published.attributes.get(attribute, attribute)
+    return Table(rows, note=f"Share of problems correct by {title}:")
+
+
+def _further(key: Key) -> str:
+    """The further training of a way, in a cell."""
+    return f"{key.steps} steps at {key.at}" if key.steps else tables.NONE
 
 
 def _less(key: Key, other: Key | None, ways: Ways, report: TaskReport, measure: Measure) -> str:
