@@ -8,6 +8,7 @@ computes what rope_lab computes, with a cache and with padding: run it with pyte
 import ast
 import json
 import re
+import sys
 from pathlib import Path
 from string import Template
 
@@ -110,7 +111,7 @@ def grouped(imports: set[str]) -> str:
     lines = plain + [
         f"from {module} import {', '.join(sorted(each))}" for module, each in names.items()
     ]
-    own = [line for line in lines if line.split()[1].partition(".")[0] in ("collections", "typing")]
+    own = [line for line in lines if line.split()[1].partition(".")[0] in sys.stdlib_module_names]
     others = [line for line in lines if line not in own]
     return "\n".join([*sorted(own), "", *sorted(others, key=by_import)])
 
@@ -127,8 +128,10 @@ def write(name: str, target: str, folder: Path) -> list[Path]:
         raise ConfigError(f"{name}: cannot be exported; {hint}")
     module = f"{name}_{target}"
     test = (PARTS.parent / f"test_{target}.txt").read_text("utf-8")
-    numbers = json.dumps(parity.outputs(name, short_name(name)))
-    filled = Template(test).substitute(module=module, short=short_name(name), expected=numbers)
+    short = short_name(name)
+    rows = [f"    {json.dumps(row)}," for row in parity.outputs(name, short)]
+    numbers = "\n".join(["[", *rows, "]"])
+    filled = Template(test).substitute(module=module, short=short, expected=numbers)
     contents = {
         folder / f"{module}.py": exported(name, target),
         folder / f"test_{module}.py": f"{MARK} The parity test of {module}.py.\n{filled}",

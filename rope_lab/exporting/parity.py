@@ -58,7 +58,7 @@ def outputs(name: str, short: str) -> list[list[float]]:
     bias = more if bias is None else bias
     packed = scheme.heads(torch.stack(heads, dim=2), at)
     o_BTHK = scheme.output(scheme.attention(packed, at, bias, None), at)
-    return layer.o_proj(o_BTHK.flatten(2))[:, -1, :SHOWN].tolist()
+    return layer.o_proj(o_BTHK.flatten(2))[:, -1, :SHOWN].round(decimals=8).tolist()
 
 
 def rotate_half(name: str) -> PositionScheme:
