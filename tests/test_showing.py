@@ -3,14 +3,21 @@
 import functools
 import math
 import re
+import shutil
+from dataclasses import replace
 
 import pytest
+from builders import PUBLISHED, make_rows, table_rows
 from conftest import ROOT, SCHEMES, script, slow_except
 
 import rope_lab
 from rope_lab.model.portrait import DIMS, PLACE, portrait
+from rope_lab.results.comparisons import scores as columns
 from rope_lab.results.plans import evidence
 from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read
+from rope_lab.results.records.kept import keep
+from rope_lab.results.records.setups import setups_of
 from rope_lab.showing import command, costs, facts, measured, which
 from rope_lab.showing.measured import Measured
 from rope_lab.showing.page import page, picture
@@ -149,6 +156,58 @@ def test_which_scheme_for_what_is_rebuilt_byte_for_byte():
     assert which.page(every_kept()) == (ROOT / "docs" / "which.md").read_text("utf-8")
 
 
+NEEDLE = "Needle in a Haystack, length, trained lengths"
+
+
+def test_scores_of_ones_own_runs_stand_beside(tmp_path):
+    """Runs of a scheme that has no kept ones."""
+    copied = shutil.copytree(ROOT / "results" / "needle", tmp_path / "needle")
+    runs, _ = read(copied)
+    own = [replace(r, position="mine", run_id=f"m{r.seed}") for r in runs if r.position == "alibi"]
+    (tmp_path / "mine").mkdir()
+    keep(own, tmp_path / "mine")
+    found = measured.read(tmp_path, "mine")
+    row = next(row for row in measured.scores("mine", found).rows if row["task"] == NEEDLE)
+    assert row["mine"] == measured.scores("alibi", found).rows[0]["ALiBi"]
+    assert row["RoPE"].startswith("0.984")
+    assert measured.read(tmp_path, "other").columns == []
+
+
+def test_a_gain_is_of_rates_chosen_alike():
+    """Searched schemes are compared with RoPE's best rates, others with its rate of the recipe."""
+    ends = {5e-5: [0.1] * 3, 1e-4: [0.2, 0.3, 0.4], 2e-4: [0.9] * 3}
+    made = []
+    for rate, values in ends.items():
+        schemes = {"rope": values, "roper": [each + 0.05 for each in values]}
+        made += make_rows(schemes, settings={"train.lr": rate})
+    made += make_rows({"none": [0.3, 0.4, 0.5]}, settings={"train.lr": 1e-4})
+    setups = setups_of(made, PUBLISHED)
+    column = columns.column(*columns.widest(setups), setups)
+    found = which.gains(column, PUBLISHED)
+    assert found["none"].mean == pytest.approx(0.1)
+    assert found["roper"].mean == pytest.approx(0.05)
+    shown = Measured(PUBLISHED, [column])
+    text = "\n".join(which.section(column, found, [(column, found)], shown))
+    rows = table_rows(text)
+    assert [row["scheme"] for row in rows] == ["RoPER", "none"]
+    assert [row["how sure"] for row in rows] == [
+        "3 seeds, best of 3 rates, exploratory",
+        "3 seeds, one rate, exploratory",
+    ]
+
+
+def test_a_weakness_is_the_furthest_below():
+    ends = {"rope": [0.9, 0.8, 0.9], "fox": [0.1, 0.2, 0.1]}
+    every = []
+    for task in ("mqar", "needle"):
+        (setup,) = setups_of(make_rows(ends, task=task), PUBLISHED)
+        column = columns.column(setup, [setup])
+        every.append((column, which.gains(column, PUBLISHED)))
+        ends = {"rope": ends["rope"], "fox": [0.0, 0.1, 0.0]}
+    assert which.weakness("fox", every, "rope") == f"{every[1][0].title}: 0.03 against 0.87"
+    assert which.weakness("rope", every, "rope") == "–"
+
+
 def test_goals_name_kept_studies_and_scores():
     """Columns are looked up when the page is built; studies would be left out in silence."""
     studies = {each for goal in which.goals() for each in goal.tests}
@@ -162,11 +221,12 @@ def test_show_prints_the_kept_page(capsys):
     assert shown.startswith("# RoPER\n")
     assert "https://research.labml.ai/RoPER.html" in shown
     assert "](" not in shown
+    assert "All tokens are alike" not in shown  # the caption of the picture
+    assert "R((i−n)θ)" in shown
 
 
-def test_show_writes_one_html_file(write, tmp_path, capsys, monkeypatch):
+def test_show_writes_one_html_file(write, tmp_path, capsys):
     pytest.importorskip("markdown_it")
-    monkeypatch.setattr(measured, "read", lambda own: Measured())
     write("log_distance.py", OWN)
     command.main(["./log_distance.py", "--html", "mine.html"])
     made = (tmp_path / "mine.html").read_text("utf-8")

@@ -45,7 +45,6 @@ class Portrait:
     content: bool
 
 
-@torch.no_grad()
 @contextlib.contextmanager
 def same_values() -> Iterator[None]:
     """Within it a scheme that is built has the same initial values each time; the caller's random
@@ -56,6 +55,7 @@ def same_values() -> Iterator[None]:
         yield
 
 
+@torch.no_grad()
 def portrait(scheme: PositionScheme, dims: Dims = DIMS) -> Portrait:
     """The portrait of a scheme, which is changed: it becomes float64 on the CPU, with tables that
     begin at zero filled at random.

@@ -42,6 +42,7 @@ svg {{ max-width: 100%; height: auto }}
 {body}</body></html>
 """
 ESCAPED = re.compile(r"\\([\\`*|~$\]_])")
+PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)\n\n[^\n]*\n\n")  # and its caption
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)]*)\)")
 
 
@@ -72,15 +73,13 @@ def made(word: str) -> tuple[str, bytes] | None:
 
 
 def plain_text(text: str) -> str:
-    """A page for a terminal: without pictures, and with the addresses of links to other sites."""
+    """A page for a terminal: without its picture, with the addresses of links to other sites."""
 
     def written(link: re.Match) -> str:
-        is_picture, label, address = link.groups()
-        if is_picture:
-            return ""
+        _, label, address = link.groups()
         return f"{label} ({address})" if "://" in address else label
 
-    shown = ESCAPED.sub(r"\1", LINK.sub(written, text))
+    shown = ESCAPED.sub(r"\1", LINK.sub(written, PICTURE.sub("", text)))
     return html.unescape(re.sub(r"\n{3,}", "\n\n", shown)).rstrip()
 
 

@@ -28,8 +28,8 @@ SETTING = re.compile(r"(?P<names>\w+(?:, \w+)*): (?P<meaning>.*)", re.DOTALL)
 class Facts:
     """What the source of a scheme says.
 
-    kind:     the module that defines its class
-    summary:  a line of Markdown, with a link to the paper
+    kind:     the module that defines its class; empty for the user's own
+    summary:  a line of Markdown, with a link to the paper; empty for the user's own
     formula:  paragraphs of Markdown
     settings: a line of Markdown for each
     released: models that use it; empty if none is named
@@ -62,8 +62,7 @@ def facts(name: str, node: dict[str, Any]) -> Facts:
             settings.append(f"`position.{key}={written(value)}`{meaning}")
     kind = cls.__module__.rpartition(".")[2]
     if name not in instantiate.names("position"):
-        summary = f"`{name}`, {escaped(first_sentence(cls))}"
-        return Facts(name, cls, "", summary, text, settings)
+        return Facts(name, cls, "", "", text, settings)
     about = read_comments(instantiate.CONF / "position" / f"{name}.yaml")
     return Facts(name, cls, kind, about.pop("summary"), text, settings, **about)
 
@@ -151,10 +150,6 @@ def shown(text: str) -> str:
     for number in range(0, len(parts), 2):
         parts[number] = escaped(parts[number])
     return "`".join(parts)
-
-
-def first_sentence(cls: type) -> str:
-    return (inspect.getdoc(cls) or cls.__name__).partition("\n\n")[0].replace("\n", " ")
 
 
 def written(value: Any) -> str:

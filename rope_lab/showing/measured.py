@@ -32,15 +32,17 @@ class Measured:
 def read(folder: Path = RESULTS, own: str = "") -> Measured:
     """What the kept runs of a folder and those below it show; nothing if there are none.
 
-    own: the name of the user's scheme, whose runs count too: kept, of rope-lab score, or others
+    own: the name of the user's scheme, whose runs count too, kept or not; without any, nothing is
+        read
     """
     published = Published()
-    folders = [each for each in with_those_below(folder) if is_kept(each)]
-    kept = read_or_warn(folders)
     mine = []
     for place in (folder / OWN, folder / "score" / own / "runs", folder / "runs") if own else ():
         if place.is_dir():
             mine += [run for run in read_or_warn([place]) if run.position == own]
+    if own and not mine:
+        return Measured(published)
+    kept = read_or_warn(each for each in with_those_below(folder) if is_kept(each))
     setups = setups_of([*kept, *as_if_kept(mine, kept)], published)
     shown = [column for setup in widest(setups) for column in columns(setup, setups)]
     studied, _ = families.read(folder / NAME, published)

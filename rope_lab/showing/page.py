@@ -62,8 +62,9 @@ def page(shown: Shown, figure: str = "") -> str:
     figure: the path of the picture, relative to the page; empty: without picture
     """
     facts = shown.facts
-    summary = facts.summary[:1].upper() + facts.summary[1:]
-    parts = [f"# {escaped(shown.title)}", head(facts), f"{summary}."]
+    parts = [f"# {escaped(shown.title)}", head(shown)]
+    if facts.summary:
+        parts.append(f"{facts.summary[:1].upper()}{facts.summary[1:]}.")
     parts += ["## Formula", *facts.formula]
     if figure:
         parts.append(f"![{escaped(alt(shown))}]({figure})")
@@ -75,10 +76,11 @@ def page(shown: Shown, figure: str = "") -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def head(facts: Facts) -> str:
-    """The line of links below the title."""
+def head(shown: Shown) -> str:
+    """The line below the title: how it is named, and links to its source."""
+    facts = shown.facts
     if not facts.kind:
-        return ""
+        return f"`position={shown.word}` · class `{facts.cls.__name__}`"
     title, _ = kind_title(facts.kind)
     module = facts.cls.__module__.replace(".", "/")
     words = [

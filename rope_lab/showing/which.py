@@ -28,7 +28,7 @@ were fixed before their runs.
 - **KV cache and step time** are relative to [RoPE's](../results/benchmark.md#kv-cache); – is not
   measured.
 - **How sure**: with *best of 3 rates* each seed has the learning rate that is best on the other
-  seeds. With *one rate* both have the recipe's, which may suit one of them better: these stand last.
+  seeds. With *one rate* both have the recipe's, which may suit one of them better: these are last.
 - **Not for**: the task on which the scheme is furthest below RoPE, by {clear} or more, if its whole
   interval is below 0. Few schemes were run on all tasks.
 - Models have 0.1M to 3.3M parameters. [All scores](../results/scores.md) ·
