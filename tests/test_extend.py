@@ -251,9 +251,16 @@ def test_shares_by_depth_are_means_over_parents(found):
     key, (one,) = next(iter(found.ways.items()))
     slices = [{f"depth_at_{key.length}": {"0": (9, share), "10": (9, 1.0)}} for share in (0.2, 0.4)]
     runs = [replace(one, seed=seed, slices=each) for seed, each in enumerate(slices)]
-    table = longer_page.crossed({key: runs}, Published())
+    table = longer_page.details({key: runs}, Published())
     assert table.note == "Share of problems correct by tenths of the haystack before the needle:"
     assert table.rows == [
         {"way": key.way, "further training": "–", "0": "0.30", "10": "1.00"},
     ]
-    assert longer_page.crossed({key: [one]}, Published()).rows == []
+    assert longer_page.details({key: [one]}, Published()).rows == []
+
+
+def test_losses_stand_by_position_up_to_the_length(found):
+    key, (one,) = next(iter(found.ways.items()))
+    slices = {"length_loss": {"64": (9, 9.0), "16": (9, 2.0), "32": (9, 2.5)}}
+    table = longer_page.details({key: [replace(one, slices=slices)]}, Published())
+    assert table.rows == [{"way": key.way, "further training": "–", "16": "2.000", "32": "2.500"}]
