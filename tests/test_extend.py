@@ -108,6 +108,11 @@ def test_windows_of_a_part_of_the_layers_are_no_way(parent, found):
         cfg = replace(found.parent.cfg, position=position)
         counts[name] = len(ways.ways(replace(found.parent, cfg=cfg), target))
     assert counts == {"rope_partial": 11, "pope": 2, "rnope": 1, "alibi": 1}
+    own = found.parent.cfg.position | {"_target_": "mine.Mine"}  # a subclass of Rotary
+    cfg = replace(found.parent.cfg, position=own)
+    names = {way.name for way in ways.ways(replace(found.parent, cfg=cfg), target)}
+    assert names.isdisjoint(ways.REMAPPED)
+    assert names > {*ways.SCALINGS}
 
 
 def test_the_control_is_trained_at_both_lengths(found):
