@@ -38,9 +38,13 @@ PAGE, MAP = "board.md", "board.svg"
 TOLERANCE = 0.05  # of the final value of a repeated run on another machine
 HEAD = """# Board of position encodings
 
-Schemes by one protocol, {rule}: [conf/score.yaml](../conf/score.yaml). `rope-lab score ./mine.py`,
-then `rope-lab submit ./mine.py` and a pull request put yours here; its rows and its code are
-checked. The schemes of the repository are beside. Nothing here is tested: a verdict is.
+Entries follow one protocol, {rule}: [conf/score.yaml](../conf/score.yaml), three learning rates and
+three seeds on nine tasks. The repository's own rows are of its kept runs: cells with † have three
+learning rates, the others one. A score is the share of problems correct, or e^(−loss) of Prefix and
+text; ± is half of the 95% interval over seeds, – is not run.
+
+To add yours, run `rope-lab score ./mine.py`, then `rope-lab submit ./mine.py`, and open a pull
+request: its rows and its code are checked. No significance tests here; `rope-lab compare` runs one.
 
 ![mean scores of schemes on tasks](figures/board.svg)"""
 
@@ -65,7 +69,8 @@ def entry(folder: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
         raise ConfigError(f"{short_path(path)}: cannot be read ({type(error).__name__})") from None
     if rule != PROTOCOL["rule"]:
-        raise ConfigError(f"{short_path(path)}: is by {rule}, and not by {PROTOCOL['rule']}")
+        today = PROTOCOL["rule"]
+        raise ConfigError(f"{short_path(path)}: made under {rule}; the protocol is {today}")
     return about | {"scheme": scheme}
 
 
@@ -93,7 +98,7 @@ def _of_rows(folder: Path, about: dict[str, Any], every: dict[str, list[Job]]) -
             found.append(f"{run}, rate {run.settings.get('train.lr')}: {flaw}")
     for (task, rate, seed), runs_there in count.items():
         if runs_there > 1:
-            found.append(f"{task} seed {seed}, rate {rate}: there are {runs_there} such runs")
+            found.append(f"{task} seed {seed}, rate {rate}: {runs_there} rows of one run")
     for task, jobs in every.items():
         missing = [job for job in jobs if _cell(job) not in count]
         if 0 < len(missing) < len(jobs):
@@ -106,7 +111,7 @@ def _flaw(run: Run, job: Job | None, scheme: str) -> str:
     if job is None:
         return "is not a run of the protocol"
     if run.plugin.get("position") != job.identity.code.get("position"):
-        return f"is by other code than {scheme}"
+        return f"was trained with other code than {scheme}"
     if _settings(run) != _settings_of(job):
         return "has other settings than the protocol"
     return ""
@@ -204,7 +209,8 @@ def _line(folder: Path, about: dict[str, Any]) -> str:
 @errors_as_exit()
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("board", __doc__)
-    parser.add_argument("--repeat", metavar="ENTRY", help="a folder in results/board")
+    repeats = "train one run of this folder of results/board again"
+    parser.add_argument("--repeat", metavar="ENTRY", help=repeats)
     given = parser.parse_args(arguments)
     if given.repeat:
         differs = repeat(Path(given.repeat).absolute())

@@ -3,7 +3,8 @@
 SCHEME is a name or a file. On each task it is trained at half, once and twice the recipe's learning
 rate, on three seeds: 81 runs, a task at a time. The same command resumes, and after each task
 results/score/SCHEME/ has a page with its row beside the other schemes', a heat map, and the table
-as LaTeX and CSV. Text is read from corpora/tinyshakespeare.txt; without it that task is left out.
+as LaTeX and CSV. It begins at once, and prints the time of each task first. Text is read from
+corpora/tinyshakespeare.txt; without that file the task is left out, and the exit status is 1.
 """
 
 import sys
@@ -42,9 +43,10 @@ CHOSEN = ("task", "position", "scale", "seed", "out", "train.lr")
 PAGE, MAP = "score.md", "score.svg"
 HEAD = """# Scores of {title}
 
-Three learning rates and three seeds per task ({rule}). Each seed counts at the rate that is best on
-the other seeds (†). Compare only cells with †; `rope-lab compare` tests a difference. Precision and
-device are those of the machine; the kept runs were made on CPUs in bfloat16.
+Three learning rates and three seeds per task ({rule}). For each seed we use the learning rate that
+did best on the other seeds (†). Compare only cells with †: the others had one learning rate. No
+significance tests here; `rope-lab compare` runs one. Precision and device are those of the machine;
+the kept runs were made on CPUs in bfloat16.
 
 ![mean scores of schemes on tasks](figures/score.svg)"""
 
@@ -75,7 +77,8 @@ def score(scheme: str, tasks: Sequence[str], overrides: Sequence[str], out: Path
         write(scheme, out)
     if len(left_out) == len(tasks):
         raise ConfigError(left_out[0])
-    say("\n".join(left_out))
+    for line in left_out:
+        say(line)
     return EXIT_FAILED if left_out else 0
 
 

@@ -25,7 +25,7 @@ WIDE = 0.1  # half an interval: wider ones are marked
 PAGE, MAP = "scores.md", "scores.svg"
 HEAD = """# Scores of schemes on tasks
 
-Which scheme is good at what, by {} trained models; nothing here is tested. A score is the share of problems correct, or
+Mean scores of {} trained models; no significance tests. A score is the share of problems correct, or
 e^(−loss) where a task is compared by its loss, which is below 1 even for the best possible model. Each cell is the
 mean over seeds ± half of its 95% interval, which may go beyond possible values.
 
@@ -34,19 +34,18 @@ fewer seeds, are left out. *Trained lengths*: of problems as long as in training
 longest problems that were graded.
 
 **Compare within a column, and cells with † only with cells with †.** Without † the learning rate is the one below the
-table. With † half and twice that rate were tried too: each seed counts at the rate that is best on the other seeds
-(the lowest of equal ones). `rope-lab table scores` makes missing runs.
+table. With † half and twice that rate were tried too: for each seed we use the learning rate that did best on the other
+seeds, in ties the lowest. `rope-lab table scores` makes missing runs.
 
 Intervals are not paired; [planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the
 best of each column; * marks intervals wider than ±0.1.
 
 ![mean scores of schemes on tasks](figures/scores.svg)
 """  # noqa: E501
-ORDER = """## One order
+ORDER = """## Mean rank (exploratory)
 
 The mean rank (1 is best) over the {} tasks on which all of these schemes have †, at trained
-lengths. Intervals: bootstrap over tasks and seeds. It was made by looking at all results, so it is
-exploratory."""
+lengths. Intervals: bootstrap over tasks and seeds."""
 
 
 def cells(
@@ -92,7 +91,8 @@ def order(tasks: list[Column], published: Published) -> list[str]:
         rank = f"{found['mean']:.1f} ({found.low:.1f} to {found.high:.1f})"
         rows.append({"": f"{place}", "scheme": published.title(scheme), "mean rank (95%)": rank})
     first, *others = map(published.title, ranks.index[ranks["first"]])
-    alike = f"Not distinguishable from {first}: {', '.join(others) or 'no other scheme'}."
+    alike = f"Not distinguishable from {first}, since the difference's interval includes 0: "
+    alike += f"{'; '.join(others) or 'no other scheme'}."
     return [ORDER.format(len(searched)), markdown(Table(rows)), alike]
 
 

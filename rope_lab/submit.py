@@ -2,10 +2,11 @@
 
 It needs the runs of `rope-lab score ./mine.py`. results/board/mine/ then holds the file and all
 that it imports, the rows of the runs, the verdicts of `rope-lab compare`, and entry.yaml. Open a
-pull request with that folder. Whoever disagrees with an entry adds an objection to it, as a file
-objection-1.md: a better tuned baseline, for example.
+pull request with that folder. To dispute an entry, add objection-1.md to its folder: a better tuned
+baseline, for example.
 """
 
+import shutil
 from pathlib import Path
 
 import yaml
@@ -26,8 +27,8 @@ VERDICT = ("verdict.json", "verdict.md", "verdict.svg", "plan.yaml")  # of a com
 
 
 def submit(scheme: str, by: str) -> Path:
-    """Write the entry of a scheme's file, and return its folder. Raises ConfigError, also if the
-    board would refuse it.
+    """Write the entry of a scheme's file, and return its folder. Raises ConfigError, and leaves
+    nothing, if the board would refuse it.
     """
     own = FILE.fullmatch(scheme)
     if not own:
@@ -35,7 +36,8 @@ def submit(scheme: str, by: str) -> Path:
     name = run_name(scheme)
     runs, _ = read(RESULTS / "score" / name / "runs")
     if not runs:
-        raise ConfigError(f"{scheme}: has no scores; rope-lab score {scheme} makes its runs")
+        remedy = f"rope-lab score {scheme}, without --out, makes its runs"
+        raise ConfigError(f"{scheme}: has no scores; {remedy}")
     folder = BOARD / name
     if folder.exists():
         raise ConfigError(f"{short_path(folder)}: there is an entry already; delete it first")
@@ -58,7 +60,8 @@ def submit(scheme: str, by: str) -> Path:
             write_whole(copy / part, (verdict.parent / part).read_bytes())
     write_whole(folder / ENTRY, yaml.safe_dump(about, sort_keys=False).encode())
     if found := problems(folder):
-        raise ConfigError("\n".join([f"{short_path(folder)}: the board would refuse it", *found]))
+        shutil.rmtree(folder)
+        raise ConfigError("\n".join([f"{scheme}: the board would refuse it", *found]))
     return folder
 
 
@@ -66,7 +69,7 @@ def submit(scheme: str, by: str) -> Path:
 def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("submit", __doc__)
     parser.add_argument("scheme", metavar="FILE", help="of the scheme: ./mine.py")
-    parser.add_argument("--by", default="", metavar="NAME", help="whose it is, as the board says")
+    parser.add_argument("--by", default="", metavar="NAME", help="the author, as the board shows")
     given = parser.parse_args(arguments)
     folder = submit(given.scheme, given.by)
     say(f"written: {short_path(folder)}; rope-lab board shows it")

@@ -97,7 +97,7 @@ def test_an_edited_row_is_refused(entry):
 
 def test_an_edited_file_is_refused(entry):
     (entry / "mine.py").write_text(MINE.replace("pass", "x = 1"))
-    assert any("is by other code than mine.py" in line for line in board.problems(entry))
+    assert any("with other code than mine.py" in line for line in board.problems(entry))
 
 
 def test_rows_of_other_settings_are_refused(entry):
@@ -117,7 +117,7 @@ def test_a_missing_seed_is_refused(entry):
 
 def test_a_seed_that_was_run_twice_is_refused(entry):
     rewrite(entry, lambda runs: [*runs, replace(runs[0], run_id="ffffffffffff")])
-    assert any("there are 2 such runs" in line for line in board.problems(entry))
+    assert any("2 rows of one run" in line for line in board.problems(entry))
 
 
 def test_a_scheme_that_sees_later_tokens_is_refused(entry):

@@ -193,7 +193,7 @@ def test_more_context_counts_only_with_its_interval(found):
         made[key] = [with_loss(run_, loss, seed) for seed, loss in enumerate(own)]
     report = Published().report("text", {"eval/loss"}, {})
     best, context = longer_page.conclusions(made, report, 16)
-    assert "YaRN, 1.8500; nothing, 2.5000" in best
+    assert "YaRN, 1.8500; unchanged, 2.5000" in best
     assert context.endswith("more context lowers the loss with: YaRN.")
     row = next(row for row in longer_page.table(made, report, 16).rows if row["way"] == "YaRN")
     assert row[f"less {WINDOWS}"].startswith("-0.19")

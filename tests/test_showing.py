@@ -98,7 +98,8 @@ def test_facts_are_those_of_the_source(write):
     assert "bias = −s ln(1 + n − i)" in text
     assert "- `position.slope=2.0`: s at first" in text
     assert f"{costs.usual('rope').parameters + 1:,}" in text
-    assert "No kept scores yet." in text
+    assert f"None yet: `rope-lab score {path}` makes them." in text
+    assert f'rope_lab.scheme("{path}", ' in text
 
 
 def test_a_yaml_files_comments_are_read(tmp_path):

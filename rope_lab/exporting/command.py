@@ -47,10 +47,7 @@ class ${short}ForCausalLM(PositionForCausalLM):
     position_class = ${short}Position
 
 
-AutoConfig.register("llama_$name", ${short}Config, exist_ok=True)
-AutoModelForCausalLM.register(${short}Config, ${short}ForCausalLM, exist_ok=True)
-${short}Config.register_for_auto_class()
-${short}ForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+register(${short}Config, ${short}ForCausalLM)
 """
     ),
 }

@@ -1,12 +1,12 @@
 """Read longer texts with trained runs: `rope-lab extend RUN… --lengths 2x,4x,8x --budget 5%`.
 
-RUN is the folder of a finished run; several differ in their seed alone, and are pairs. Tried are
-the scheme as it is, position interpolation, NTK-aware scaling, NTK by parts, YaRN, ReRoPE,
-SelfExtend, dual chunks, windows and DroPE: without training, then each with the same further steps,
-beside the scheme as it is with these steps at the old and at the new length. The page goes to
-results/extend/, extend.md. The same command resumes.
+RUN is the folder of a finished run; several runs may differ only in their seed, and are paired by
+it. Methods: the scheme unchanged, position interpolation, NTK-aware scaling, NTK by parts, YaRN,
+ReRoPE, SelfExtend, dual chunks, windows and DroPE: without training, then each with the same
+further steps, beside the scheme unchanged with these steps at the old and at the new length. The
+page goes to results/extend/, extend.md. The same command resumes.
 
-Exit status: 0 done, 12 runs are to come, 2 refused.
+Exit status: 0 done, 12 runs are still missing, 2 refused.
 """
 
 import itertools
@@ -80,7 +80,7 @@ def _made(jobs: Jobs, launcher: dict, folder: Path, ask: Asks) -> dict[Key, list
         launch(launcher, waiting, "extend", shows_scores=True)
     now = ended(every, folder)
     if len(now) < len(every):
-        raise Stopped(f"{len(now)} of {len(every)} runs have ended; the same command resumes")
+        raise Stopped(f"{len(every)} runs needed, {len(now)} finished; the same command resumes")
     made = {}
     for key, those in jobs.items():
         made[key] = [now[job] for job in those]
@@ -133,7 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def run() -> None:
         if not folders:
-            raise ConfigError("rope-lab extend: names no run; `rope-lab list` does")
+            raise ConfigError(
+                "rope-lab extend: give at least one run folder; `rope-lab list` shows them"
+            )
         options = {"lengths": given.lengths, "budget": given.budget, "out": given.out}
         limits = {"yes": given.yes, "at_most": given.at_most, "allow": given.allow}
         say(short_path(extend(folders, hydra, **options, **limits)))

@@ -1,12 +1,12 @@
-"""The lead of a scheme over sizes: `rope-lab ladder position=rope,./mine.py task=TASK`.
+"""How the lead of a scheme changes with size: `rope-lab ladder position=rope,./mine.py task=TASK`.
 
 The first scheme is the baseline. Models of four sizes are trained on tokens in proportion to their
 parameters. Learning rates are searched at the two smallest sizes, alike for all schemes, and
-carried to the larger ones. The page says the lead at each size, its slope, the effective speedup,
+carried to the larger ones. The page has the lead at each size, its slope, the effective speedup,
 and whether the lead may change its sign. It goes to results/ladder/, ladder.md. The same command
 resumes.
 
-Exit status: 0 done, 12 runs are to come, 2 refused.
+Exit status: 0 done, 12 runs are still missing, 2 refused.
 """
 
 import re

@@ -16,6 +16,7 @@ from rope_lab.exporting.command import TARGETS, supported
 from rope_lab.files import write_whole
 from rope_lab.model.portrait import DIMS, portrait, same_values
 from rope_lab.places import ROOT
+from rope_lab.results.plans.study import run_name
 from rope_lab.showing import costs, measured
 from rope_lab.showing.facts import facts
 from rope_lab.showing.measured import Measured
@@ -50,6 +51,7 @@ def look(word: str, kept: Measured) -> Shown:
     with config_errors(), same_values():
         scheme = config.build_position(cfg, DIMS)
         return Shown(
+            word,
             facts(cfg.names.position, cfg.position),
             portrait(scheme),
             costs.cost(cfg),
@@ -118,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     found = made(given.scheme)
     if found is None:
-        shown = look(given.scheme, measured.read(own=True))
+        shown = look(given.scheme, measured.read(own=run_name(given.scheme)))
         found = page(shown, FIGURE.format(shown.facts.name)), picture(shown.portrait)
     say(plain_text(found[0]))
     if given.html:

@@ -20,6 +20,7 @@ KINDS = (
 )
 NONE = "hooks"  # the module of the scheme without positions
 RELEASED, CODE = "Released in: ", "Code: "  # beginnings of comments in a yaml file
+RAISES = re.compile(r"(^| )Raises \w+Error [^\n]*")  # to the end of its paragraph
 SETTING = re.compile(r"(?P<names>\w+(?:, \w+)*): (?P<meaning>.*)", re.DOTALL)
 
 
@@ -124,9 +125,10 @@ def read_docstring(cls: type) -> tuple[list[str], dict[str, str]]:
         if all(each and {*each["names"].split(", ")} <= {*parameters} for each in found):
             for each in found:
                 meanings |= dict.fromkeys(each["names"].split(", "), each["meaning"])
-        elif not paragraph.startswith("Raises"):
-            paragraphs.append("\n".join(map(shown, entries)))
-    return paragraphs, meanings
+        else:
+            text = "\n".join(map(shown, entries))
+            paragraphs.append(RAISES.sub("", text).strip())
+    return [each for each in paragraphs if each], meanings
 
 
 def split_entries(paragraph: str) -> list[str]:

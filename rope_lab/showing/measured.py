@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rope_lab.places import OWN, RESULTS
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.scores import Column, columns, widest
+from rope_lab.results.comparisons.scores import Column, as_if_kept, columns, widest
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import families
@@ -29,17 +29,19 @@ class Measured:
     tests: list[Result] = field(default_factory=list)
 
 
-def read(folder: Path = RESULTS, own: bool = False) -> Measured:
+def read(folder: Path = RESULTS, own: str = "") -> Measured:
     """What the kept runs of a folder and those below it show; nothing if there are none.
 
-    own: also the user's runs, kept or in results/runs
+    own: the name of the user's scheme, whose runs count too: kept, of rope-lab score, or others
     """
     published = Published()
-    folders = with_those_below(folder)
-    if own:
-        folders += [folder / OWN, folder / "runs"]
-    folders = [each for each in folders if is_kept(each) or each.name == "runs"]
-    setups = setups_of(read_or_warn(folders), published)
+    folders = [each for each in with_those_below(folder) if is_kept(each)]
+    kept = read_or_warn(folders)
+    mine = []
+    for place in (folder / OWN, folder / "score" / own / "runs", folder / "runs") if own else ():
+        if place.is_dir():
+            mine += [run for run in read_or_warn([place]) if run.position == own]
+    setups = setups_of([*kept, *as_if_kept(mine, kept)], published)
     shown = [column for setup in widest(setups) for column in columns(setup, setups)]
     studied, _ = families.read(folder / NAME, published)
     every = [result for results in studied for result in results]

@@ -16,6 +16,8 @@ ALIKE = (
     "gives to each token before it, relative to its own."
 )
 CONTENT = ", but for the input of the layer, which is random: an example of content"
+AXES = "Each axis counts tokens, as in a text."
+COORDINATES = "coordinates"  # the kind whose positions have axes
 VALUES = (
     "The second: the cosine between a feature of a value and its part in the output: 1 is not "
     "rotated."
@@ -37,10 +39,11 @@ scheme = rope_lab.scheme("{name}", d_model=768, n_heads=12, n_layers=12)
 class Shown:
     """All that a page shows of a scheme.
 
-    own: whether it is the user's, a file
+    word: how one names it on the command line, a name or a file
     exports: the targets of rope-lab export that support it
     """
 
+    word: str
     facts: Facts
     portrait: Portrait
     cost: Cost
@@ -64,7 +67,7 @@ def page(shown: Shown, figure: str = "") -> str:
     parts += ["## Formula", *facts.formula]
     if figure:
         parts.append(f"![{escaped(alt(shown))}]({figure})")
-    parts += [caption(shown.portrait), "## Cost", markdown(costs(shown))]
+    parts += [caption(shown), "## Cost", markdown(costs(shown))]
     parts += results(shown)
     parts += ["## Use it", *use(shown)]
     if facts.settings:
@@ -109,9 +112,11 @@ def picture(portrait: Portrait) -> bytes:
     return render.svg(portraits.picture(panels(portrait)))
 
 
-def caption(portrait: Portrait) -> str:
+def caption(shown: Shown) -> str:
     """What the panels show."""
+    portrait = shown.portrait
     sentences = [ALIKE.format(CONTENT if portrait.content else "")]
+    sentences += [AXES] if shown.facts.kind == COORDINATES else []
     sentences += [VALUES] if portrait.values else []
     sentences += [REACH] if portrait.reach else []
     return " ".join(sentences)
@@ -120,7 +125,7 @@ def caption(portrait: Portrait) -> str:
 def costs(shown: Shown) -> Table:
     """Parameters, KV cache and step time beside RoPE's."""
     cost, baseline = shown.cost, shown.baseline
-    time = step_time(shown.facts.name) or f"not measured: rope-lab bench rope {shown.facts.name}"
+    time = step_time(shown.facts.name) or f"not measured: rope-lab bench rope {shown.word}"
     if shown.facts.name == shown.measured.published.baseline:
         time = "1"
     return Table(
@@ -141,7 +146,8 @@ def results(shown: Shown) -> list[str]:
     name, kept = shown.facts.name, shown.measured
     parts = ["## Scores"]
     table = measured.scores(name, kept)
-    parts += [markdown(table), SCORES.format(UP)] if table.rows else ["No kept scores yet."]
+    none_yet = f"None yet: `rope-lab score {shown.word}` makes them."
+    parts += [markdown(table), SCORES.format(UP)] if table.rows else [none_yet]
     first, second = measured.tests_of(name, kept.tests)
     if first or second:
         parts.append("## Planned tests")
@@ -157,10 +163,10 @@ def results(shown: Shown) -> list[str]:
 def use(shown: Shown) -> list[str]:
     """How to train it, and how to take it into a model of one's own."""
     facts = shown.facts
-    here = f"`rope-lab train position={facts.name}` trains it here. "
+    here = f"`rope-lab train position={shown.word}` trains it here. "
     parts = [
         f"{here}In your own model ([how]({UP}/docs/elsewhere.md)):",
-        USE.format(name=facts.name),
+        USE.format(name=shown.word),
     ]
     if shown.exports:
         command = f"`rope-lab export {facts.name} --to {shown.exports[0]}`"

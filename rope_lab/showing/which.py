@@ -27,9 +27,10 @@ were fixed before their runs.
 
 - **KV cache and step time** are relative to [RoPE's](../results/benchmark.md#kv-cache); – is not
   measured.
-- **How sure**: of *best of 3 rates* each seed has the learning rate that is best on the others.
+- **How sure**: with *best of 3 rates* each seed has the learning rate that is best on the other
+  seeds. With *one rate* both have the recipe's, which may suit one of them better: these stand last.
 - **Not for**: the task on which the scheme is furthest below RoPE, by {clear} or more, if its whole
-  interval is below 0.
+  interval is below 0. Few schemes were run on all tasks.
 - Models have 0.1M to 3.3M parameters. [All scores](../results/scores.md) ·
   [all planned tests](../results/plan.md) · [all schemes](schemes/README.md)
 """
@@ -97,10 +98,17 @@ def section(
 ) -> list[str]:
     """A task: the schemes ahead of the baseline in a table, the others in a sentence."""
     published = measured.published
-    ahead = sorted((name for name in found if found[name].low > 0), key=lambda n: -found[n].mean)
-    behind = sorted((name for name in found if found[name].high < 0), key=lambda n: found[n].mean)
+    searched = column.searched if published.baseline in column.searched else set()
+    ahead = sorted(
+        (name for name in found if found[name].low > 0),
+        key=lambda name: (name not in searched, -found[name].mean),
+    )
+    behind = sorted(
+        (name for name in found if found[name].high < 0), key=lambda name: found[name].mean
+    )
     level = t_interval(column.scores[published.baseline])
-    parts = [f"### {column.title}", f"RoPE scores {level.mean:.3f}."]
+    at_best = " at the best of 3 rates" if searched else ""
+    parts = [f"### {column.title}", f"RoPE scores {level.mean:.3f}{at_best}."]
     rows = [row(name, found[name], column, every, measured) for name in ahead[:BEST]]
     parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
     if behind:

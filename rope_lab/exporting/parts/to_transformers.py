@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaAttention
 
 from rope_lab.exporting.parts.base import Position, attend
@@ -103,3 +103,11 @@ class PositionForCausalLM(LlamaForCausalLM):
         super()._init_weights(module)
         if isinstance(module, Position):
             module.reset()
+
+
+def register(config_class: type[LlamaConfig], model_class: type[LlamaForCausalLM]) -> None:
+    """Let AutoModelForCausalLM find the model, also by the copy of this file in a saved folder."""
+    AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+    AutoModelForCausalLM.register(config_class, model_class, exist_ok=True)
+    config_class.register_for_auto_class()
+    model_class.register_for_auto_class("AutoModelForCausalLM")
