@@ -108,6 +108,11 @@ def test_windows_of_a_part_of_the_layers_are_no_way(parent, found):
         cfg = replace(found.parent.cfg, position=position)
         counts[name] = len(ways.ways(replace(found.parent, cfg=cfg), target))
     assert counts == {"rope_partial": 11, "pope": 2, "rnope": 1, "alibi": 1}
+    own = found.parent.cfg.position | {"_target_": "mine.Mine"}  # a subclass of Rotary
+    cfg = replace(found.parent.cfg, position=own)
+    names = {way.name for way in ways.ways(replace(found.parent, cfg=cfg), target)}
+    assert names.isdisjoint(ways.REMAPPED)
+    assert names > {*ways.SCALINGS}
 
 
 def test_the_control_is_trained_at_both_lengths(found):
@@ -251,9 +256,16 @@ def test_shares_by_depth_are_means_over_parents(found):
     key, (one,) = next(iter(found.ways.items()))
     slices = [{f"depth_at_{key.length}": {"0": (9, share), "10": (9, 1.0)}} for share in (0.2, 0.4)]
     runs = [replace(one, seed=seed, slices=each) for seed, each in enumerate(slices)]
-    table = longer_page.crossed({key: runs}, Published())
+    table = longer_page.details({key: runs}, Published())
     assert table.note == "Share of problems correct by tenths of the haystack before the needle:"
     assert table.rows == [
         {"way": key.way, "further training": "–", "0": "0.30", "10": "1.00"},
     ]
-    assert longer_page.crossed({key: [one]}, Published()).rows == []
+    assert longer_page.details({key: [one]}, Published()).rows == []
+
+
+def test_losses_stand_by_position_up_to_the_length(found):
+    key, (one,) = next(iter(found.ways.items()))
+    slices = {"length_loss": {"64": (9, 9.0), "16": (9, 2.0), "32": (9, 2.5)}}
+    table = longer_page.details({key: [replace(one, slices=slices)]}, Published())
+    assert table.rows == [{"way": key.way, "further training": "–", "16": "2.000", "32": "2.500"}]

@@ -195,6 +195,17 @@ def test_rates_are_carried_by_the_stated_rule(best, expected):
     assert sizes.carried(best, every) == pytest.approx([*best, *expected])
 
 
+def test_the_interval_of_a_negative_lead_is_below_zero(like):
+    runs: dict[str, list] = {"rope": [], "mine": []}
+    for seed in range(3):
+        for scheme, loss in (("rope", 1.0), ("mine", 1.1 + 0.01 * seed)):
+            own = {"curves": {"eval/loss": ([0, 100], [3.0, loss])}, "seed": seed}
+            runs[scheme].append(replace(like, **own))
+    (row,) = ladder_figure.panel([Rung("1M", 10**6, runs)], "mine", "rope").means().itertuples()
+    expected = t_interval([-0.10, -0.11, -0.12])
+    assert (row.low, row.high) == pytest.approx((expected.low, expected.high))
+
+
 @pytest.fixture
 def untrained(like, monkeypatch):
     """Launching makes up the runs; yields the jobs by the name of their stage.

@@ -51,7 +51,9 @@ def ways(parent: Parent, target: Target) -> list[Way]:
     found = [Way(AS_IS, {})]
     is_rotary = own.get("scaling") == "none"
     if is_rotary:
-        found += [*_scaled(own, target), *_remapped(own, target)]
+        found += _scaled(own, target)
+    if is_rotary and own["_target_"].startswith("rope_lab."):  # not a subclass of the user's own
+        found += _remapped(own, target)
     # `every`: a window in some layers alone.
     if own.get("window", 0) is None and "every" not in own:
         found.append(Way(WINDOWS, _position(own | {"window": target.trained})))

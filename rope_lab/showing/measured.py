@@ -17,7 +17,12 @@ from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import plan_page
 from rope_lab.results.views.tables import NONE, Strong, Table
 
-RATE = " (train.lr="  # begins the settings of an arm that has a learning rate of its own
+RATE = "train.lr="  # within the name of an arm
+DIFFERENCE = (
+    "Difference: the scheme minus the other. Negative is better for a loss and for steps, positive "
+    "for correct problems. *confirmed*: significant in favour of the scheme; *reversed*: against "
+    "it; *undecided*: neither."
+)
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,11 @@ def tests_of(name: str, tests: Iterable[Result]) -> tuple[list[Result], int]:
 
 
 def scheme_of(arm: str) -> str:
-    """The name of an arm's scheme, without a learning rate of its own."""
-    return arm.partition(RATE)[0]
+    """The name of an arm's scheme with its settings, but without a learning rate of its own."""
+    name, _, settings = arm.partition(" (")
+    every = settings.removesuffix(")").split(", ")
+    own = ", ".join(each for each in every if not each.startswith(RATE))
+    return f"{name} ({own})" if own else name
 
 
 def verdicts(tests: list[Result], published: Published, both: bool = False) -> Table:

@@ -154,7 +154,7 @@ def results(shown: Shown) -> list[str]:
     if first or second:
         parts.append("## Planned tests")
     if first:
-        parts.append(markdown(measured.verdicts(first, kept.published)))
+        parts += [markdown(measured.verdicts(first, kept.published)), measured.DIFFERENCE]
     if second:
         word = "test" if second == 1 else "tests"
         plan = f"[planned {word}]({UP}/results/plan.md)"

@@ -13,7 +13,7 @@ from rope_lab.results.plans.study import STRICT
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.views.tables import NONE, Table, escaped, markdown
 from rope_lab.showing import costs
-from rope_lab.showing.measured import Measured, scheme_of, verdicts
+from rope_lab.showing.measured import DIFFERENCE, Measured, scheme_of, verdicts
 
 GOALS = ROOT / "results" / "goals.yaml"
 BEST = 5  # schemes of a table
@@ -63,6 +63,7 @@ def page(measured: Measured) -> str:
         tests = [each for each in measured.tests if each.family.study.name in goal.tests]
         if tests:
             parts += ["Planned:", markdown(verdicts(tests, measured.published, both=True))]
+            parts.append(DIFFERENCE)
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -79,18 +80,27 @@ def gains(column: Column, published: Published) -> Gains:
     """The gain of each other scheme over the baseline, paired by seed: both with searched learning
     rates, or both at the recipe's. Variants without a title of their own are left out.
     """
-    baseline, found = published.baseline, {}
-    at_recipe = scores(column.setup, column.length)
+    found = {}
     for name in column.scores:
-        both = {name, baseline} <= column.searched
-        values = column.scores if both else at_recipe
         titled = " " not in name or name in published.schemes
-        if name == baseline or not titled or not {name, baseline} <= values.keys():
+        if name == published.baseline or not titled:
             continue
-        pairs = pd.concat([values[name], values[baseline]], axis=1).dropna()
+        pairs = pairs_of(name, column, published.baseline)
         if len(pairs) >= FEWEST:
-            found[name] = t_interval((pairs.iloc[:, 0] - pairs.iloc[:, 1]).to_list())
+            found[name] = t_interval((pairs.ours - pairs.theirs).to_list())
     return found
+
+
+def pairs_of(name: str, column: Column, baseline: str) -> pd.DataFrame:
+    """The scores of a scheme and of the baseline by seed, `ours theirs`: both with searched
+    learning rates, or both at the recipe's.
+    """
+    values = column.scores
+    if not {name, baseline} <= column.searched:
+        values = scores(column.setup, column.length)
+    none = pd.Series(dtype=float)
+    both = {"ours": values.get(name, none), "theirs": values.get(baseline, none)}
+    return pd.DataFrame(both).dropna()
 
 
 def section(
@@ -112,11 +122,11 @@ def section(
     rows = [row(name, found[name], column, every, measured) for name in ahead[:BEST]]
     parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
     if behind:
-        listed = ", ".join(f"{published.title(name)} {found[name].mean:+.3f}" for name in behind)
+        listed = "; ".join(f"{published.title(name)} {found[name].mean:+.3f}" for name in behind)
         parts.append(f"Lower than RoPE: {escaped(listed)}.")
     rest = [published.title(name) for name in found if name not in ahead + behind]
     if rest:
-        parts.append(f"No difference shown: {escaped(', '.join(rest))}.")
+        parts.append(f"No difference shown: {escaped('; '.join(rest))}.")
     return parts
 
 
@@ -129,8 +139,10 @@ def row(
 ) -> dict[str, str]:
     """A scheme that is ahead."""
     published, time = measured.published, costs.most_time(name)
+    means = pairs_of(name, column, published.baseline).mean()
     return {
         "scheme": published.title(name),
+        "RoPE → scheme": f"{means.theirs:.3f} → {means.ours:.3f}",
         "gain over RoPE (95% interval)": f"{gain.mean:+.3f} ({gain.low:.3f} to {gain.high:.3f})",
         "KV cache": cache(name, published.baseline),
         "step time": f"up to {time:g}" if time else NONE,
@@ -147,8 +159,10 @@ def cache(name: str, baseline: str) -> str:
 
 
 def sureness(name: str, gain: Interval, column: Column, measured: Measured) -> str:
-    """Seeds, whether rates were searched, and whether a planned test of the task confirms it."""
-    baseline = measured.published.baseline
+    """Seeds, whether rates were searched, and whether a planned test of the task confirms it, at
+    which scale.
+    """
+    baseline, here = measured.published.baseline, column.setup.scale
     searched = {name, baseline} <= column.searched
     words = [f"{gain.n} seeds", "best of 3 rates" if searched else "one rate"]
     for result in measured.tests:
@@ -156,7 +170,8 @@ def sureness(name: str, gain: Interval, column: Column, measured: Measured) -> s
         pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
         is_same = asked.task == column.setup.task and pair == (name, baseline)
         if is_same and plan_word(result) == CONFIRMED:
-            return ", ".join([*words, "confirmed by a planned test"])
+            where = "" if asked.scale == here else f" at scale {asked.scale}"
+            return ", ".join([*words, f"confirmed by a planned test{where}"])
     return ", ".join([*words, "exploratory"])
 
 

@@ -18,7 +18,7 @@ from rope_lab.results.comparisons.longer import (
 )
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.results.records.measures import AT, Measure
+from rope_lab.results.records.measures import AT, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import tables
@@ -46,7 +46,7 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
         length = next(iter(own)).length
         unit = report.length["title"]
         parts += [f"## {times}: {length} {escaped(unit)}", markdown(table(own, report, trained))]
-        parts.append(markdown(crossed(own, published)))
+        parts.append(markdown(details(own, published)))
     parts += ["## How to read it", bullets(notes(ways, report, trained))]
     shown = {key: runs for key, runs in ways.items() if key.length == longest}
     drawn = render.svg(longer_figure.chart(shown, report, title))
@@ -81,26 +81,38 @@ def table(ways: Ways, report: TaskReport, trained: int) -> Table:
     return Table(rows)
 
 
-def crossed(ways: Ways, published: Published) -> Table:
-    """The share of problems correct by the attribute that the task crosses with the length, a row
-    for each way; no rows if it crosses none.
+def details(ways: Ways, published: Published) -> Table:
+    """For each way the loss by position or, of graded problems, the share correct by the attribute
+    that the task crosses with the length. No rows without either.
     """
-    ending = f"{AT}{next(iter(ways)).length}"
+    length = next(iter(ways)).length
     first = next(iter(ways.values()))[0]
-    slices = [name for name in first.slices if name.endswith(ending)]
-    if not slices:
+    by_position = [int(value) for value in first.slices.get(LENGTH_LOSS, {})]
+    if by_position:
+        shown = sorted(value for value in by_position if value <= length)
+        note = "Mean loss at positions from the column before to this one:"
+        return Table(_details(ways, LENGTH_LOSS, shown, 3), note=note)
+    crossed = [name for name in first.slices if name.endswith(f"{AT}{length}")]
+    if not crossed:
         return Table([])
-    attribute = slices[0].removesuffix(ending)
+    attribute = crossed[0].partition(AT)[0]
+    title = published.attributes.get(attribute, attribute)
+    shown = sorted(int(value) for value in first.slices[crossed[0]])
+    note = f"Share of problems correct by {title}:"
+    return Table(_details(ways, crossed[0], shown, 2), note=note)
+
+
+def _details(ways: Ways, attribute: str, shown: Iterable[int], digits: int) -> list[dict[str, str]]:
+    """A row for each way: the mean over parents at each value of an attribute."""
     rows = []
     for key, runs in ways.items():
         row = {"way": key.way, "further training": _further(key)}
-        for value in sorted(first.slices[slices[0]], key=int):
-            shares = [run.final(f"{slices[0]}/{value}") for run in runs if run.ended]
-            known = [share for share in shares if share is not None]
-            row[value] = tables.number(t_interval(known).mean, 2)
+        for value in shown:
+            found = [run.final(f"{attribute}/{value}") for run in runs if run.ended]
+            known = [each for each in found if each is not None]
+            row[str(value)] = tables.number(t_interval(known).mean, digits)
         rows.append(row)
-    title = published.attributes.get(attribute, attribute)
-    return Table(rows, note=f"Share of problems correct by {title}:")
+    return rows
 
 
 def _further(key: Key) -> str:
