@@ -290,8 +290,8 @@ def test_training_refuses_a_scheme_that_mixes_rows(source, write, tiny):
 
 @pytest.mark.slow
 def test_a_run_with_coordinates_is_sampled_probed_and_continued(tiny, tmp_path, capsys, undrawn):
-    words = [*tiny, "task=grid", "position=axial_roper", "eval.lengths=[6]", "task.height=3"]
-    content = run(words)
+    words = [*tiny, "task=grid", "eval.lengths=[6]", "task.height=3"]
+    content = run([*words, "position=axial_roper"])
     assert content["status"] == "finished"
     assert content["slices"]["length"].keys() == {"6"}
     folder = only_folder(tmp_path / "runs")
