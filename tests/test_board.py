@@ -17,6 +17,7 @@ MINE = "from rope_lab.model.schemes.rotary import Rotary\n\n\nclass Mine(Rotary)
 LEAK = "    def heads(self, qkv, at):\n        return qkv.flip(1).unbind(2)\n"
 SHORT = ["train.steps=2", "train.warmup=1", "eval.problems=2", "eval.sequences=1"]
 TASK = "substring_by_prefix"
+CHECKS = board._of_checks
 
 
 def use(patch, folder, protocol) -> None:
@@ -62,10 +63,11 @@ def unfixed(folder, about) -> dict:
 
 @pytest.fixture
 def entry(submitted, tmp_path, monkeypatch):
-    """A copy of the entry, to be spoilt."""
+    """A copy of the entry, to be spoilt; its scheme is not checked again."""
     folder = shutil.copytree(submitted[0], tmp_path / "copy")
     use(monkeypatch, folder, submitted[1])
     monkeypatch.setattr(board, "planned", unfixed)
+    monkeypatch.setattr(board, "_of_checks", lambda about, every: [])
     yield folder / "results" / "board" / "mine"
     plugin.forget_files()
 
@@ -120,7 +122,8 @@ def test_a_seed_that_was_run_twice_is_refused(entry):
     assert any("2 rows of one run" in line for line in board.problems(entry))
 
 
-def test_a_scheme_that_sees_later_tokens_is_refused(entry):
+def test_a_scheme_that_sees_later_tokens_is_refused(entry, monkeypatch):
+    monkeypatch.setattr(board, "_of_checks", CHECKS)
     (entry / "mine.py").write_text(MINE.replace("    pass\n", LEAK))
     assert any("fails the check" in line for line in board.problems(entry))
 

@@ -351,7 +351,7 @@ def test_what_it_decides_cannot_be_set(word, tmp_path, imports):
     assert said.stderr.startswith(word)
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_killed_at_any_write_the_verdict_is_the_same(ended, tmp_path, imports, monkeypatch):
     """Before a random rename, again and again; from the third time on by a clock of long ago."""
     (tmp_path / "mine.py").write_text(MINE)

@@ -275,7 +275,7 @@ def test_what_a_ladder_cannot_do_is_one_line(tmp_path, words, said):
     assert said in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_one_command_trains_a_ladder(tmp_path):
     said = command([*WORDS, *OWN, "--yes"], tmp_path, laddering.main)
     assert said.returncode == 0, said.stderr

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from builders import PUBLISHED, make_rows, table_rows
-from conftest import ROOT, SCHEMES, script, slow_except
+from conftest import KINDS, ROOT, SCHEMES, script, slow_except
 
 import rope_lab
 from rope_lab.model.portrait import DIMS, PLACE, portrait
@@ -144,14 +144,26 @@ def every_kept() -> Measured:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.xdist_group("every kept run")  # read once
+@pytest.mark.parametrize("name", [each for each in SCHEMES if each in KINDS])
 def test_pages_are_rebuilt_byte_for_byte(name):
+    check_page(name)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", [each for each in SCHEMES if each not in KINDS])
+def test_other_pages_are_rebuilt_byte_for_byte(name):
+    check_page(name)
+
+
+def check_page(name: str) -> None:
     shown, figure = command.look(name, every_kept()), command.FIGURE.format(name)
     assert page(shown, figure) == (PAGES / f"{name}.md").read_text("utf-8")
     assert picture(shown.portrait) == (PAGES / figure).read_bytes()
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("every kept run")
 def test_which_scheme_for_what_is_rebuilt_byte_for_byte():
     assert which.page(every_kept()) == (ROOT / "docs" / "which.md").read_text("utf-8")
 
