@@ -295,11 +295,10 @@ SECONDS = {"changed in place", "the gradient of embedding.weight", "detach"}  # 
 
 
 def planted() -> list:
-    """The mistakes as parameters of a test; those that take seconds are slow."""
-    slow = pytest.mark.slow
+    """The mistakes as parameters of a test; those that take seconds are torture."""
     found = []
     for mistake in PLANTED:
-        marks = [slow] if mistake[-1] in SECONDS else []
+        marks = [pytest.mark.torture] if mistake[-1] in SECONDS else []
         found.append(pytest.param(*mistake, marks=marks, id=mistake[-1]))
     return found
 

@@ -111,7 +111,7 @@ def test_the_page_holds_every_kept_run(kept):
     assert not missing(kept, KEPT)
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_a_page_of_hundreds_of_runs_is_small(tmp_path):
     folders = [ROOT / "results" / "confirm", ROOT / "results" / "text"]
     page = page_of(tmp_path / "kept.html", *folders)

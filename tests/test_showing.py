@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from builders import PUBLISHED, make_rows, table_rows
-from conftest import KINDS, ROOT, SCHEMES, script, slow_except
+from conftest import KINDS, ROOT, SCHEMES, script
 
 import rope_lab
 from rope_lab.model.portrait import DIMS, PLACE, portrait
@@ -24,7 +24,7 @@ from rope_lab.showing.page import page, picture
 
 pages = script("scheme_pages")
 PAGES = ROOT / "docs" / "schemes"
-FAST = ["alibi", "roper", "partial_key_offset"]  # make test-slow rebuilds all
+FAST = ["alibi", "roper", "partial_key_offset"]  # make torture rebuilds all
 OWN = '''
 """Mine."""
 from torch import nn
@@ -122,7 +122,7 @@ def test_every_scheme_has_a_page_and_a_picture():
     assert (PAGES / "README.md").read_text("utf-8") == pages.index()
 
 
-@pytest.mark.parametrize("name", slow_except(FAST, SCHEMES))
+@pytest.mark.parametrize("name", FAST)
 def test_pages_are_rebuilt_but_for_their_scores(name):
     """If not, run `python scripts/scheme_pages.py`."""
     kept = (PAGES / f"{name}.md").read_text("utf-8")

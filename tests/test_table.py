@@ -174,7 +174,7 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     assert not {job.identity.run_id for job in jobs} - kept
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_every_cell_of_the_tables_can_be_composed():
     """Each at its first occurrence in a table; every cell of a table is a distinct run."""
     seen = set()
