@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from conftest import SCHEMES, only_folder, slow_except
+from conftest import only_folder
 from parsers import parse, problems_of
 from sources import SCHEME
 from sums import D, H, make_model
@@ -209,9 +209,11 @@ NEAR = "rope_remapped position.original=12 position.near=5 position.v=1 position
 REMAPPED = [f"{NEAR} position.method={method}" for method in ("rerope", "dual_chunk")]
 
 
-@pytest.mark.parametrize("written", [*slow_except(QUICK, SCHEMES), *REMAPPED])
+@pytest.mark.parametrize("written", [*QUICK, *REMAPPED])
 def test_rows_with_their_own_positions_are_equal_however_read(written):
-    """In one pass, alone, in parts with a cache, and left-padded; [B, T] is [T] in each row."""
+    """In one pass, alone, in parts with a cache, and left-padded; [B, T] is [T] in each row.
+    test_check asks it of all schemes.
+    """
     name, *settings = written.split()
     model = make_model(name, *settings)
     note = own_positions(model)
