@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from rope_lab import command
 
@@ -26,7 +27,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 SCHEMES = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
 RECIPES = sorted((path.parent.name, path.stem) for path in (CONF / "recipe").glob("*/*.yaml"))
-# One scheme of each kind, for slow tests of all: make test-slow takes the others.
+# One scheme of each kind, for slow tests of all: see `schemes_by_class`.
 KINDS = [
     *("alibi", "cope", "irope", "kv_shared", "learned", "path", "pope_roper"),
     *("randomized_rope", "roper", "selective_rope", "sinusoidal", "t5_bias"),
@@ -60,6 +61,26 @@ def slow_except(fast: Iterable[str], names: Iterable[str]) -> list:
     """Parameters of a test: only the names in `fast` run in `make test`, the others are slow."""
     slow = pytest.mark.slow
     return [name if name in fast else pytest.param(name, marks=slow) for name in names]
+
+
+def schemes_by_class() -> list:
+    """SCHEMES as parameters of a test: KINDS run in `make test`, one scheme of each other class in
+    `make test-slow`, the rest in `make torture`.
+    """
+    found, seen = [], {_class_of(name) for name in KINDS}
+    for name in SCHEMES:
+        if name in KINDS:
+            found.append(name)
+            continue
+        cls = _class_of(name)
+        marks = pytest.mark.torture if cls in seen else pytest.mark.slow
+        found.append(pytest.param(name, marks=marks))
+        seen.add(cls)
+    return found
+
+
+def _class_of(scheme: str) -> str:
+    return yaml.safe_load((CONF / "position" / f"{scheme}.yaml").read_text("utf-8"))["_target_"]
 
 
 # Not the user's own cache.

@@ -3,7 +3,7 @@ code.
 """
 
 import pytest
-from conftest import KINDS, ROOT, SCHEMES, TASKS, TEXTS, slow_except
+from conftest import ROOT, TASKS, TEXTS, schemes_by_class
 from sources import EMBED, START, TASK, block
 from trained import command, load
 
@@ -26,7 +26,7 @@ def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str
     return found
 
 
-@pytest.mark.parametrize("name", slow_except(KINDS, SCHEMES))
+@pytest.mark.parametrize("name", schemes_by_class())
 def test_our_schemes_hold_what_is_asked_of_any(name):
     found = found_of("position", name, "train.seq_len=32", "model.d_model=32")
     assert len(found) == 10

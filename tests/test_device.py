@@ -4,7 +4,7 @@ CPU's numbers.
 
 import pretended  # before any backward pass
 import pytest
-from conftest import KINDS, SCHEMES, TINY, only_folder, slow_except
+from conftest import TINY, only_folder, schemes_by_class
 from pretended import pretending, resolved
 from trained import assert_same_end, load, raising_signal_at
 
@@ -23,7 +23,7 @@ def test_linear_attention_has_cpu_numbers_and_one_wait_per_step():
     check_device("roper", "linear")
 
 
-@pytest.mark.parametrize("scheme", slow_except(KINDS, SCHEMES))
+@pytest.mark.parametrize("scheme", schemes_by_class())
 def test_the_device_has_cpu_numbers_and_one_wait_per_step(scheme):
     check_device(scheme, "softmax")
 
