@@ -17,7 +17,7 @@ import yaml
 
 from rope_lab import command
 from rope_lab.check import check
-from rope_lab.identity import identify
+from rope_lab.identity import NUMERICS, identify
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.places import RESULTS
@@ -30,7 +30,7 @@ from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views.tables import bullets, escaped, markdown, write_page
 from rope_lab.score import PROTOCOL, jobs_of
 from rope_lab.scores import cells, heat_map, order, origin, schemes
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 from rope_lab.train import plugin
 
 BOARD, ENTRY = RESULTS / "board", "entry.yaml"
@@ -110,9 +110,13 @@ def _flaw(run: Run, job: Job | None, scheme: str) -> str:
     """Why a row does not count; job: the run of the protocol with its task, rate and seed."""
     if job is None:
         return "is not a run of the protocol"
-    if run.plugin.get("position") != job.identity.code.get("position"):
+    if run.plugin != job.identity.code or run.mixed or run.numerics != NUMERICS:
         return f"was trained with other code than {scheme}"
-    if _settings(run) != _settings_of(job):
+    if not run.ended or (run.status == "finished" and run.final("eval/loss") is None):
+        return f"is {run.status} at step {run.steps}, with no final loss"
+    names = job.cfg.names
+    own = run.position, run.scale
+    if own != (names.position, names.scale) or _settings(run) != _settings_of(job):
         return "has other settings than the protocol"
     return ""
 
@@ -175,7 +179,7 @@ def write() -> None:
     every, lines = list(kept), []
     for folder in entries:
         if found := problems(folder):
-            raise ConfigError("\n".join([f"{short_path(folder)} is refused", *found]))
+            raise ConfigError(f"{short_path(folder)} is refused: {first_three(found)}")
         every += as_if_kept(read_kept(folder)[0], kept)
         lines.append(_line(folder, entry(folder)))
     setups = setups_of(every, published)

@@ -27,6 +27,7 @@ from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read, read_or_warn, with_those_below
+from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import tables
 from rope_lab.results.views.tables import bullets, markdown, write_page
@@ -60,7 +61,7 @@ def score(scheme: str, tasks: Sequence[str], overrides: Sequence[str], out: Path
     hydra = [word for word in overrides if is_hydra(word)]
     settings = [word for word in overrides if not is_hydra(word)]
     for word in settings:
-        if key_of(word) in CHOSEN:
+        if key_of(word) in CHOSEN or key_of(word).startswith("position."):
             raise ConfigError(f"{word}: the protocol sets it")
     launcher = sweep.launcher_settings(sweep.side_by_side(hydra))
     left_out = []
@@ -74,7 +75,7 @@ def score(scheme: str, tasks: Sequence[str], overrides: Sequence[str], out: Path
         status = _train(task, jobs, launcher)
         if status:
             return status
-        write(scheme, out)
+        write(scheme, out, settings)
     if len(left_out) == len(tasks):
         raise ConfigError(left_out[0])
     for line in left_out:
@@ -107,11 +108,19 @@ def jobs_of(scheme: str, task: str, settings: Sequence[str], runs: Path) -> list
     return sweep.compose_jobs(every)
 
 
-def write(scheme: str, out: Path) -> None:
+def of_protocol(scheme: str, runs: Path, settings: Sequence[str] = ()) -> list[Run]:
+    """The runs in a folder that are the protocol's with today's code of a scheme."""
+    ids = set()
+    for task in PROTOCOL["tasks"]:
+        ids |= {job.identity.run_id for job in jobs_of(scheme, task, settings, runs)}
+    return [run for run in read(runs)[0] if run.run_id in ids]
+
+
+def write(scheme: str, out: Path, settings: Sequence[str]) -> None:
     """Write the page of a scheme: its scores so far, beside those of the kept runs."""
     published = Published()
     kept = read_or_warn(with_those_below(RESULTS))
-    mine = as_if_kept(read(out / "runs")[0], kept)
+    mine = as_if_kept(of_protocol(scheme, out / "runs", settings), kept)
     recipes = {run.recipe_id for run in mine}
     setups = setups_of([*kept, *mine], published)
     shown: list[Column] = []
@@ -134,7 +143,7 @@ def write(scheme: str, out: Path) -> None:
 def _parser() -> ArgumentParser:
     parser = argument_parser("score", __doc__)
     parser.add_argument("scheme", metavar="SCHEME")
-    parser.add_argument("overrides", nargs="*", help="settings of all runs: task.path=FILE")
+    parser.add_argument("overrides", nargs="*", help="settings of all runs: device=cpu")
     parser.add_argument(
         "--task", action="append", choices=PROTOCOL["tasks"], help="default: all nine"
     )

@@ -16,10 +16,9 @@ from rope_lab.board import BOARD, ENTRY, problems
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.plans.study import run_name
-from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep, worth_keeping
-from rope_lab.score import PROTOCOL
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
+from rope_lab.score import PROTOCOL, of_protocol
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 from rope_lab.train import plugin, provenance
 from rope_lab.train.instantiate import FILE
 
@@ -34,7 +33,7 @@ def submit(scheme: str, by: str) -> Path:
     if not own:
         raise ConfigError(f"{scheme}: an entry is a file, ./mine.py; ours are on the page already")
     name = run_name(scheme)
-    runs, _ = read(RESULTS / "score" / name / "runs")
+    runs = of_protocol(scheme, RESULTS / "score" / name / "runs")
     if not runs:
         remedy = f"rope-lab score {scheme}, without --out, makes its runs"
         raise ConfigError(f"{scheme}: has no scores; {remedy}")
@@ -50,7 +49,7 @@ def submit(scheme: str, by: str) -> Path:
     }
     folder.mkdir(parents=True)
     for source, content in plugin.sources(file).items():
-        (folder / source).parent.mkdir(exist_ok=True)
+        (folder / source).parent.mkdir(parents=True, exist_ok=True)
         write_whole(folder / source, content)
     keep(list(map(worth_keeping, runs)), folder)
     for verdict in sorted((RESULTS / "compare").glob(f"{name}-*/verdict.json")):
@@ -61,7 +60,7 @@ def submit(scheme: str, by: str) -> Path:
     write_whole(folder / ENTRY, yaml.safe_dump(about, sort_keys=False).encode())
     if found := problems(folder):
         shutil.rmtree(folder)
-        raise ConfigError("\n".join([f"{scheme}: the board would refuse it", *found]))
+        raise ConfigError(f"{scheme}: the board would refuse it: {first_three(found)}")
     return folder
 
 

@@ -112,6 +112,11 @@ def test_rows_of_other_settings_are_refused(entry):
     assert any("other settings" in line for line in board.problems(entry))
 
 
+def test_an_unfinished_run_is_refused(entry):
+    rewrite(entry, lambda runs: [replace(runs[0], status="interrupted"), *runs[1:]])
+    assert any("is interrupted at step" in line for line in board.problems(entry))
+
+
 def test_a_missing_seed_is_refused(entry):
     rewrite(entry, lambda runs: runs[1:])
     assert any("1 of 9 runs are missing" in line for line in board.problems(entry))

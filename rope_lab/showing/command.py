@@ -23,7 +23,7 @@ from rope_lab.showing.measured import Measured
 from rope_lab.showing.page import Shown, page, picture
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say
 from rope_lab.train import config, trainer
-from rope_lab.train.instantiate import config_errors
+from rope_lab.train.instantiate import config_errors, names
 
 PAGES = ROOT / "docs" / "schemes"
 FIGURE = "figures/{}.svg"
@@ -67,7 +67,7 @@ def made(word: str) -> tuple[str, bytes] | None:
     such page.
     """
     path = PAGES / f"{word}.md"
-    if not re.fullmatch(r"\w+", word) or not path.exists():
+    if word not in names("position") or not path.exists():
         return None
     return path.read_text("utf-8"), (PAGES / FIGURE.format(word)).read_bytes()
 
