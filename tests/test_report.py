@@ -79,7 +79,7 @@ def means(chart: dict) -> list[dict]:
 def bundled_once():
     """Cache the Vega bundle, which takes a second to build."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render, "library", functools.cache(render.library))
+        patch.setattr(render, "javascript", functools.cache(render.javascript))
         yield
 
 

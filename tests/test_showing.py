@@ -208,7 +208,7 @@ def test_a_gain_is_of_rates_chosen_alike():
     ]
 
 
-def test_a_weakness_is_the_furthest_below():
+def test_a_weakness_is_the_lowest_task():
     ends = {"rope": [0.9, 0.8, 0.9], "fox": [0.1, 0.2, 0.1]}
     every = []
     for task in ("mqar", "needle"):

@@ -31,4 +31,4 @@ def draw_nothing(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(on_page, name, returning([]))
     patch.setattr(on_page, "two_runs", returning({}))
     patch.setattr(page, "forest", returning(b""))
-    patch.setattr(render, "library", returning(""))
+    patch.setattr(render, "javascript", returning(""))

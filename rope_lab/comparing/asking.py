@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from rope_lab.comparing.launching import Asks, Stopped
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.text import ConfigError, say
+from rope_lab.train.stop import ignore
 
 
 def hours(option: str, text: str) -> float | None:
@@ -15,7 +17,7 @@ def hours(option: str, text: str) -> float | None:
         return None
     for unit, each in (("min", 1 / 60), ("h", 1.0)):
         number = text.removesuffix(unit)
-        if number != text and number.replace(".", "", 1).isdigit():
+        if number != text and number.replace(".", "", 1).isdecimal():
             return float(number) * each
     raise ConfigError(f"{option} {text}: must be a time, 2h or 30min")
 
@@ -40,14 +42,16 @@ def asks(yes: bool, budget: float | None) -> Asks:
     return ask
 
 
-def status_of(call: Callable[[], object]) -> int:
-    """The exit status of a call: 0, or that of the reason why it stopped, which is printed."""
+def exit_after(call: Callable[[], object]) -> NoReturn:
+    """Call, and exit: with 0, or with the status of the reason why it stopped, which is printed."""
+    status = 0
     try:
         call()
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
-        return stopped.status
+        status = stopped.status
     except ConfigError as error:
         print(error, file=sys.stderr)
-        return EXIT_BAD_CONFIG
-    return 0
+        status = EXIT_BAD_CONFIG
+    ignore()
+    sys.exit(status)

@@ -10,13 +10,12 @@ Exit status: 0 done, 12 runs are still missing, 2 refused.
 """
 
 import itertools
-import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
 from rope_lab import command
-from rope_lab.comparing.asking import asks, hours, status_of
+from rope_lab.comparing.asking import asks, exit_after, hours
 from rope_lab.comparing.launching import Asks, Stopped, ended, launch
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.extending import parents, ways
@@ -30,7 +29,6 @@ from rope_lab.results.views import longer_page
 from rope_lab.text import ConfigError, argument_parser, say, short_path
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import is_hydra
-from rope_lab.train.stop import ignore
 
 Jobs = dict[Key, list[Job]]
 
@@ -105,7 +103,7 @@ def _seconds(jobs: Sequence[Job], launcher: dict) -> tuple[float | None, str]:
 def _share(budget: str) -> float:
     """The share of `5%`. Raises ConfigError."""
     number = budget.removesuffix("%")
-    if number == budget or not number.replace(".", "", 1).isdigit():
+    if number == budget or not number.replace(".", "", 1).isdecimal():
         raise ConfigError(f"--budget {budget}: must be a share of the steps, 5%")
     return float(number) / 100
 
@@ -140,9 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         limits = {"yes": given.yes, "at_most": given.at_most, "allow": given.allow}
         say(short_path(extend(folders, hydra, **options, **limits)))
 
-    status = status_of(run)
-    ignore()
-    sys.exit(status)
+    exit_after(run)
 
 
 if __name__ == "__main__":

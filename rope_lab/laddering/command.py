@@ -10,13 +10,12 @@ Exit status: 0 done, 12 runs are still missing, 2 refused.
 """
 
 import re
-import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
 from rope_lab import command
-from rope_lab.comparing.asking import asks, hours, status_of
+from rope_lab.comparing.asking import asks, exit_after, hours
 from rope_lab.comparing.searching import check_own
 from rope_lab.laddering import sizes, stages
 from rope_lab.laddering.stages import Ladder
@@ -29,7 +28,6 @@ from rope_lab.text import ConfigError, argument_parser, say, short_path
 from rope_lab.train import config, plugin
 from rope_lab.train.instantiate import FILE
 from rope_lab.train.overrides import is_hydra, key_of
-from rope_lab.train.stop import ignore
 
 PAIR = re.compile(r"(\d{1,2})x(\d{1,2})")
 # Settings that the sizes decide.
@@ -157,9 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         say(short_path(page))
 
-    status = status_of(run)
-    ignore()
-    sys.exit(status)
+    exit_after(run)
 
 
 if __name__ == "__main__":

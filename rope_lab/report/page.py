@@ -80,7 +80,7 @@ def render(
         "problems": problems,
         "probes": [(each, probes.table(each.outcomes, each.title(published))) for each in probed],
         "data": _packed(json.dumps(data, separators=(",", ":"))),
-        "library": _packed(vega.library()),
+        "library": _packed(vega.javascript()),
     }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

@@ -29,7 +29,7 @@ were fixed before their runs.
   measured.
 - **How sure**: with *best of 3 rates* each seed has the learning rate that is best on the other
   seeds. With *one rate* both have the recipe's, which may suit one of them better: these are last.
-- **Not for**: the task on which the scheme is furthest below RoPE, by {clear} or more, if its whole
+- **Not for**: the task on which the scheme is lowest against RoPE, by {clear} or more, if its whole
   interval is below 0. Few schemes were run on all tasks.
 - Models have 0.1M to 3.3M parameters. [All scores](../results/scores.md) ·
   [all planned tests](../results/plan.md) · [all schemes](schemes/README.md)
@@ -176,7 +176,7 @@ def sureness(name: str, gain: Interval, column: Column, measured: Measured) -> s
 
 
 def weakness(name: str, every: list[tuple[Column, Gains]], baseline: str) -> str:
-    """The task on which a scheme is furthest below the baseline."""
+    """The task on which a scheme is lowest against the baseline."""
     worst, least = NONE, -CLEAR
     for column, found in every:
         if name in found and found[name].high < 0 and found[name].mean < least:

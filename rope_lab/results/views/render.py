@@ -64,6 +64,6 @@ def pdf(chart: alt.TopLevelMixin, settings: Config = PAPER) -> bytes:
 
 
 @functools.cache
-def library() -> str:
+def javascript() -> str:
     """Vega, Vega-Lite and vegaEmbed as one script."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VERSION)
