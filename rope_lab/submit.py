@@ -1,45 +1,50 @@
 """Write an entry for the board: `rope-lab submit ./mine.py`.
 
 It needs the runs of `rope-lab score ./mine.py`. results/board/mine/ then holds the file and all
-that it imports, the rows of the runs, the verdicts of `rope-lab compare`, and entry.yaml. Open a
-pull request with that folder. To dispute an entry, add objection-1.md to its folder: a better tuned
+that it imports, the rows of the runs, the verdicts of `rope-lab compare` of the same code, and
+entry.yaml; --name names another folder, as the board names the scheme. Open a pull request with
+that folder. To dispute an entry, add objection-1.md to its folder: a better tuned
 baseline, for example.
 """
 
-import shutil
+import tempfile
 from pathlib import Path
 
 import yaml
 
 from rope_lab import command
-from rope_lab.board import BOARD, ENTRY, problems
+from rope_lab.entries import BOARD, ENTRY, check_name, problems, verdict
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
-from rope_lab.results.plans.study import run_name
-from rope_lab.results.records.kept import keep, worth_keeping
+from rope_lab.results.plans.study import NAME, run_name
+from rope_lab.results.records.kept import KEPT, keep, worth_keeping
 from rope_lab.score import PROTOCOL, of_protocol
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 from rope_lab.train import plugin, provenance
 from rope_lab.train.instantiate import FILE
 
-VERDICT = ("verdict.json", "verdict.md", "verdict.svg", "plan.yaml")  # of a comparison
+PAGES = ("verdict.md", "verdict.svg")  # of a comparison
 
 
-def submit(scheme: str, by: str) -> Path:
+def submit(scheme: str, by: str, name: str = "") -> Path:
     """Write the entry of a scheme's file, and return its folder. Raises ConfigError, and leaves
     nothing, if the board would refuse it.
+
+    name: of the scheme on the board; empty: that of its file
     """
     own = FILE.fullmatch(scheme)
     if not own:
         raise ConfigError(f"{scheme}: an entry is a file, ./mine.py; ours are on the page already")
-    name = run_name(scheme)
-    runs = of_protocol(scheme, RESULTS / "score" / name / "runs")
+    runs = of_protocol(scheme, RESULTS / "score" / run_name(scheme) / "runs")
     if not runs:
         remedy = f"rope-lab score {scheme}, without --out, makes its runs"
         raise ConfigError(f"{scheme}: has no scores; {remedy}")
+    name = name or run_name(scheme)
+    check_name(name)
     folder = BOARD / name
     if folder.exists():
-        raise ConfigError(f"{short_path(folder)}: there is an entry already; delete it first")
+        remedy = "--name gives yours another name; if it is yours, delete it first"
+        raise ConfigError(f"{short_path(folder)}: there is an entry already; {remedy}")
     file = Path(own["path"])
     about = {
         "scheme": ":".join(filter(None, [file.name, own["name"]])),
@@ -47,21 +52,35 @@ def submit(scheme: str, by: str) -> Path:
         "rule": PROTOCOL["rule"],
         "date": provenance.now()[:10],
     }
-    folder.mkdir(parents=True)
-    for source, content in plugin.sources(file).items():
-        (folder / source).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / source, content)
-    keep(list(map(worth_keeping, runs)), folder)
-    for verdict in sorted((RESULTS / "compare").glob(f"{name}-*/verdict.json")):
-        copy = folder / verdict.parent.name
+    BOARD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BOARD, prefix=".", suffix=".tmp") as made:
+        copy = Path(made) / folder.name
         copy.mkdir()
-        for part in VERDICT:
-            write_whole(copy / part, (verdict.parent / part).read_bytes())
-    write_whole(folder / ENTRY, yaml.safe_dump(about, sort_keys=False).encode())
-    if found := problems(folder):
-        shutil.rmtree(folder)
-        raise ConfigError(f"{scheme}: the board would refuse it: {first_three(found)}")
+        for source, content in plugin.sources(file).items():
+            (copy / source).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(copy / source, content)
+        keep(list(map(worth_keeping, runs)), copy)
+        copy_verdicts(scheme, copy)
+        write_whole(copy / ENTRY, yaml.safe_dump(about, sort_keys=False).encode())
+        if found := problems(copy):
+            raise ConfigError(f"{scheme}: the board would refuse it: {first_three(found)}")
+        copy.rename(folder)
     return folder
+
+
+def copy_verdicts(scheme: str, folder: Path) -> None:
+    """Copy the comparisons of a scheme that have ended, with their rows; say which do not count."""
+    for plan in sorted((RESULTS / "compare").glob(f"{run_name(scheme)}-*/{NAME}")):
+        try:
+            result = verdict(plan, scheme)
+        except ConfigError as error:
+            say(f"not in the entry: {error}")
+            continue
+        copy = folder / plan.parent.name
+        rows = result.family.study.rows
+        (copy / rows).mkdir(parents=True)
+        for part in (NAME, *PAGES, f"{rows}/{KEPT}"):
+            write_whole(copy / part, (plan.parent / part).read_bytes())
 
 
 @errors_as_exit()
@@ -69,8 +88,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("submit", __doc__)
     parser.add_argument("scheme", metavar="FILE", help="of the scheme: ./mine.py")
     parser.add_argument("--by", default="", metavar="NAME", help="the author, as the board shows")
+    parser.add_argument("--name", default="", help="on the board (default: that of the file)")
     given = parser.parse_args(arguments)
-    folder = submit(given.scheme, given.by)
+    folder = submit(given.scheme, given.by, given.name)
     say(f"written: {short_path(folder)}; rope-lab board shows it")
 
 

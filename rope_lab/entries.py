@@ -1,0 +1,215 @@
+"""Entries of the board: folders in results/board, and why one is refused.
+
+An entry is refused if a row was edited, if a run has other settings than the protocol or other code
+than the file, if a seed is missing or there twice, if a verdict is of another scheme, or if the
+scheme fails a check. These checks run the code of the entry, which could deceive them: read it.
+"""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rope_lab.check import check
+from rope_lab.files import digest
+from rope_lab.identity import NAME, NUMERICS, identify
+from rope_lab.launch.jobs import Job
+from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.answers import Result
+from rope_lab.results.comparisons.scores import OF_A_MACHINE
+from rope_lab.results.plans import families, study
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.kept import read_kept
+from rope_lab.results.records.measures import LENGTH
+from rope_lab.results.records.run import Run
+from rope_lab.score import PROTOCOL, jobs_of
+from rope_lab.text import LEAKS, ConfigError, first_three, short_path
+from rope_lab.train import plugin, provenance
+from rope_lab.train.instantiate import FILE, names
+
+BOARD, ENTRY = RESULTS / "board", "entry.yaml"
+Jobs = dict[str, list[Job]]  # by task
+
+
+def problems(folder: Path) -> list[str]:
+    """Why an entry is refused, a line each; none if it is not."""
+    try:
+        about = entry(folder)
+        every = planned(folder, about)
+        found = of_files(folder, every) + of_rows(folder, about, every)
+        verdicts(folder, about)
+        return found + of_checks(about, every)
+    except ConfigError as error:
+        return [str(error)]
+
+
+def entry(folder: Path) -> dict[str, Any]:
+    """The content of entry.yaml. Raises ConfigError, also for a link in the folder."""
+    check_name(folder.name)
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_symlink():
+            raise ConfigError(f"{short_path(path)}: is a link; an entry holds its own files")
+    path = folder / ENTRY
+    try:
+        about = yaml.safe_load(path.read_text("utf-8"))
+        scheme, rule = str(about["scheme"]), about["rule"]
+    except (OSError, yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{short_path(path)}: cannot be read ({type(error).__name__})") from None
+    if rule != PROTOCOL["rule"]:
+        today = PROTOCOL["rule"]
+        raise ConfigError(f"{short_path(path)}: made under {rule}; the protocol is {today}")
+    own = FILE.fullmatch(scheme)
+    if not own or Path(own["path"]).name != own["path"]:
+        raise ConfigError(
+            f"{short_path(path)}: scheme: {scheme}: must be a file beside it, mine.py"
+        )
+    return about | {"scheme": scheme}
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError unless an entry may have this name: it is not that of a scheme of ours."""
+    if not re.fullmatch(NAME, name, re.ASCII):
+        raise ConfigError(f"{name}: a name is up to 61 of a to z, digits, _ and -; set --name")
+    published = Published()
+    for scheme in {*names("position"), *published.schemes}:
+        if name.lower() in (scheme.lower(), published.title(scheme).lower()):
+            raise ConfigError(f"{name}: is the name of a scheme of the repository; set --name")
+
+
+def planned(folder: Path, about: dict[str, Any]) -> Jobs:
+    """The runs of the protocol with the file of an entry. Raises ConfigError."""
+    plugin.forget_files()
+    scheme, runs = str(folder / about["scheme"]), folder / "runs"
+    every = {}
+    for task in PROTOCOL["tasks"]:
+        corpus = [f"task.corpus={PROTOCOL['corpus']}"] if task in PROTOCOL["settings"] else []
+        every[task] = jobs_of(scheme, task, corpus, runs)
+    return every
+
+
+def of_files(folder: Path, every: Jobs) -> list[str]:
+    """Files that the scheme has imported, and that are not those of the entry."""
+    first = next(iter(every.values()))[0]
+    found = []
+    for line in provenance.code(first.cfg)["files"]:
+        name, _, loaded = line.rpartition(" ")  # no name: an installed package
+        path = folder / name
+        if name and not (path.is_file() and digest(path.read_bytes()) == loaded):
+            found.append(f"{name}: is imported from elsewhere; copy it into the entry")
+    return found
+
+
+def of_rows(folder: Path, about: dict[str, Any], every: Jobs) -> list[str]:
+    """Rows that are not of the protocol, or missing."""
+    runs, found = read_kept(folder)
+    if not runs:
+        found.append(f"{short_path(folder)}: has no rows")
+    planned_jobs = {cell(job): job for jobs in every.values() for job in jobs}
+    count = Counter(map(cell_of, runs))
+    for run in runs:
+        flaw = _flaw(run, planned_jobs.get(cell_of(run)), about["scheme"])
+        if flaw:
+            found.append(f"{run}, rate {run.settings.get('train.lr')}: {flaw}")
+    for (task, rate, seed), runs_there in count.items():
+        if runs_there > 1:
+            found.append(f"{task} seed {seed}, rate {rate}: {runs_there} rows of one run")
+    for task, jobs in every.items():
+        missing = [job for job in jobs if cell(job) not in count]
+        if 0 < len(missing) < len(jobs):
+            found.append(f"{task}: {len(missing)} of {len(jobs)} runs are missing")
+    return found
+
+
+def _flaw(run: Run, job: Job | None, scheme: str) -> str:
+    """Why a row does not count; job: the run of the protocol with its task, rate and seed."""
+    if job is None:
+        return "is not a run of the protocol"
+    if run.plugin != job.identity.code or run.mixed or run.numerics != NUMERICS:
+        return f"was trained with other code than {scheme}"
+    own, names = (run.position, run.scale), job.cfg.names
+    if own != (names.position, names.scale) or _settings(run) != _settings_of(job):
+        return "has other settings than the protocol"
+    if not run.ended:
+        return f"is {run.status} at step {run.steps}"
+    return _flaw_of_scores(run, job) if run.status == "finished" else ""
+
+
+def _flaw_of_scores(run: Run, job: Job) -> str:
+    """Why the numbers of a finished run cannot be right."""
+    if run.steps != job.cfg.train.steps:
+        return f"finished at step {run.steps}"
+    measure = Published().report(run.task, run.metrics, run.settings, run.data).measure
+    shares = [mean for _, mean in run.slices.get(LENGTH, {}).values()]
+    loss = run.final("eval/loss")
+    if loss is None or not 0 <= measure.of(run) <= measure.most:
+        return f"has no possible {measure.metric}"
+    if any(not 0 <= share <= 1 for share in shares):
+        return f"has no possible {LENGTH}"
+    if loss < LEAKS * run.floor.get("loss", 0):
+        return "has a lower loss than the best possible model: it sees later tokens"
+    return ""
+
+
+def cell_of(run: Run) -> tuple[str, str, int]:
+    """Task, rate and seed of a row."""
+    return run.task, str(run.settings.get("train.lr")), run.seed
+
+
+def cell(job: Job) -> tuple[str, str, int]:
+    """Task, rate and seed of a run of the protocol."""
+    return job.cfg.names.task, str(job.cfg.train.lr), job.cfg.seed
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The settings of a run but for those of its machine."""
+    settings = identify(run.task, run.position, run.seed, run.settings).settings
+    return {key: value for key, value in settings.items() if key not in OF_A_MACHINE}
+
+
+def _settings_of(job: Job) -> dict[str, Any]:
+    settings = job.identity.settings
+    return {key: value for key, value in settings.items() if key not in OF_A_MACHINE}
+
+
+def verdicts(folder: Path, about: dict[str, Any]) -> dict[Path, Result]:
+    """The results of the comparisons in an entry, by their folders. Raises ConfigError."""
+    scheme = str(folder / about["scheme"])
+    return {plan.parent: verdict(plan, scheme) for plan in sorted(folder.glob(f"*/{study.NAME}"))}
+
+
+def verdict(plan: Path, scheme: str) -> Result:
+    """The result of the primary test of a comparison, from its plan and the rows beside it. Raises
+    ConfigError unless it has ended, and its first scheme is this one with today's code.
+    """
+    place = short_path(plan.parent)
+    every = list(study.load(plan).studies.values())
+    if len(every) != 1 or not every[0].primary or Path(every[0].rows).name != every[0].rows:
+        raise ConfigError(f"{place}: must be one study, with its rows beside it")
+    first = next(iter(every[0].seeds))
+    own = plugin.sources(Path(FILE.fullmatch(scheme)["path"]))
+    code = {name: digest(content) for name, content in own.items()}
+    if (
+        study.position_of(first) != study.run_name(scheme)
+        or not code.items() <= every[0].code.items()
+    ):
+        raise ConfigError(f"{place}: is of another scheme or code than {short_path(Path(scheme))}")
+    ((result, *_),), damaged = families.read(plan, Published())
+    if damaged or result.family.untested:
+        raise ConfigError(f"{place}: {first_three(damaged) or result.family.untested}")
+    return result
+
+
+def of_checks(about: dict[str, Any], every: Jobs) -> list[str]:
+    """The first check that the scheme fails, in models of every size of the protocol."""
+    sizes = {}
+    for jobs in every.values():
+        cfg = jobs[0].resolved
+        sizes.setdefault((str(cfg.model), cfg.train.seq_len), cfg)
+    for cfg in sizes.values():
+        for kind, name, message in check(cfg, "position"):
+            if kind == "WRONG":
+                size = f"in the size of {cfg.names.task}"
+                return [f"{about['scheme']} fails the check {name} {size}: {message}"]
+    return []
