@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import TINY, fuzz
+from conftest import TINY
 from killed import killed_after
 from trained import command
 
