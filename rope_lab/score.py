@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from rope_lab import command
+from rope_lab.comparing.order import check_overrides
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.files import write_whole
 from rope_lab.launch import sweep
@@ -33,15 +34,14 @@ from rope_lab.results.views import tables
 from rope_lab.results.views.tables import bullets, markdown, write_page
 from rope_lab.scores import cells, heat_map, order, origin, schemes
 from rope_lab.shipped import recipe
-from rope_lab.text import ConfigError, argument_parser, say
+from rope_lab.text import ConfigError, MissingText, argument_parser, say, short_path
 from rope_lab.train.config import CONF
-from rope_lab.train.overrides import is_hydra, key_of, typed
+from rope_lab.train.overrides import is_hydra, typed
 from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import resolve
 
 PROTOCOL = yaml.safe_load((CONF / "score.yaml").read_text("utf-8"))
-CHOSEN = ("task", "position", "scale", "seed", "out", "train.lr")
-PAGE, MAP = "score.md", "score.svg"
+PAGE, MAP, TEX, CSV = "score.md", "score.svg", "score.tex", "score.csv"
 HEAD = """# Scores of {title}
 
 Three learning rates and three seeds per task ({rule}). For each seed we use the learning rate that
@@ -60,16 +60,15 @@ def score(scheme: str, tasks: Sequence[str], overrides: Sequence[str], out: Path
     """
     hydra = [word for word in overrides if is_hydra(word)]
     settings = [word for word in overrides if not is_hydra(word)]
-    for word in settings:
-        if key_of(word) in CHOSEN or key_of(word).startswith("position."):
-            raise ConfigError(f"{word}: the protocol sets it")
+    check_overrides("score", settings)
+    check_ours(scheme, out)
     launcher = sweep.launcher_settings(sweep.side_by_side(hydra))
     left_out = []
     for task in tasks:
         jobs = jobs_of(scheme, task, settings, out / "runs")
         try:
             resolve(jobs[0].cfg)
-        except ConfigError as error:  # of a text that is not there
+        except MissingText as error:
             left_out.append(f"{task} is left out: {error}")
             continue
         status = _train(task, jobs, launcher)
@@ -81,6 +80,18 @@ def score(scheme: str, tasks: Sequence[str], overrides: Sequence[str], out: Path
     for line in left_out:
         say(line)
     return EXIT_FAILED if left_out else 0
+
+
+def check_ours(scheme: str, out: Path) -> None:
+    """Raise ConfigError if files of the names of a scheme's page, which would be overwritten, were
+    not written by this command.
+    """
+    title = Published().title(run_name(scheme))
+    tables.check_ours(out / PAGE, HEAD.partition("\n")[0].format(title=title))
+    for path in (out / TEX, out / CSV, out / "figures" / MAP):
+        if path.exists() and not (out / PAGE).exists():
+            stays = "was not written by this command, and stays"
+            raise ConfigError(f"{short_path(path)}: {stays}; move it away, or set --out")
 
 
 def _train(task: str, jobs: list[Job], launcher: dict[str, Any]) -> int:
@@ -136,8 +147,8 @@ def write(scheme: str, out: Path, settings: Sequence[str]) -> None:
     parts = [HEAD.format(title=title, rule=PROTOCOL["rule"]), *order(tasks, published)]
     parts += [markdown(table), bullets(map(origin, tasks))]
     write_page(out / PAGE, parts, {MAP: heat_map(drawn, [each.title for each in shown])})
-    write_whole(out / "score.tex", tables.latex(table, f"Scores, {PROTOCOL['rule']}").encode())
-    write_whole(out / "score.csv", tables.csv(table).encode())
+    write_whole(out / TEX, tables.latex(table, f"Scores, {PROTOCOL['rule']}").encode())
+    write_whole(out / CSV, tables.csv(table).encode())
 
 
 def _parser() -> ArgumentParser:

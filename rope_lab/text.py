@@ -25,6 +25,10 @@ class ConfigError(ValueError):
         return plain(super().__str__())
 
 
+class MissingText(ConfigError):
+    """There is no text at the path of a corpus."""
+
+
 @contextmanager
 def errors_as_exit(*kinds: type[Exception]) -> Iterator[None]:
     """Around a command: exit with one line on a ConfigError, an OSError or an error of `kinds`."""

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, MissingText
 
 from .coders import CODERS, Coder, Kind
 
@@ -60,7 +60,7 @@ def locate(path: str) -> list[Path]:
         hint = (
             "name a file, a folder or a pattern; the files of conf/corpus say where texts are from"
         )
-        raise ConfigError(f"path={path}: there is no text; {hint}")
+        raise MissingText(f"path={path}: there is no text; {hint}")
     return files
 
 

@@ -203,6 +203,8 @@ def test_more_context_counts_only_with_its_interval(found):
     ("words", "said"),
     [
         (["--lengths", "1x"], "--lengths 1x: must be multiples above 1"),
+        (["--lengths", f"{400 * '9'}x"], "at most 1000, 2x,4x,8x"),
+        (["--budget", f"{400 * '9'}%"], "and at most 1000%"),
         (["--budget", "2h"], "--budget 2h: must be a share of the steps"),
         (["--at-most", "5%"], "--at-most 5%: must be a time"),
     ],

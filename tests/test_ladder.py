@@ -10,6 +10,7 @@ from builders import make_run
 from conftest import TINY
 from trained import command, composed
 
+from rope_lab.comparing import timing
 from rope_lab.comparing.launching import RUNS
 from rope_lab.laddering import command as laddering
 from rope_lab.laddering import sizes, stages
@@ -17,6 +18,7 @@ from rope_lab.results.comparisons.ladder import (
     Law,
     Rung,
     fitted,
+    is_clear,
     may_change_sign,
     projected,
     slope,
@@ -145,6 +147,22 @@ def test_sentences_say_so(like):
     assert "Projected to 8,000,000" in texts[0]
 
 
+def test_two_pairs_give_no_interval(like):
+    rungs = ladder_of(like, [[0.10, 0.11], [0.12, 0.13], [0.14, 0.15]])
+    leads = ladder_page.leads_of(rungs, "mine", "rope", report_of(like))
+    text = " ".join(ladder_page.sentences(rungs, leads, "Mine", "RoPE", None))
+    assert "+0.1450 (+0.1400 to +0.1500)" in text
+    assert "may change sign" in text
+    assert not is_clear(t_interval(leads[-1]))
+
+
+def test_tokens_per_parameter_are_those_of_all_sizes(like):
+    diverged = runs_of(like, [1.0], 10)
+    few = Rung("few", 100, {"rope": diverged, "mine": runs_of(like, [1.0], 100)})
+    many = Rung("many", 100, {"rope": runs_of(like, [1.0], 250)})
+    assert "read 1.00 to 2.50 tokens" in " ".join(ladder_page.notes([few, many], "RoPE", None))
+
+
 def test_a_best_rate_at_an_end_comes_first(like, tmp_path, monkeypatch):
     monkeypatch.setattr(render, "svg", lambda chart: b"")
     rungs = ladder_of(like, [[0.1, 0.2], [0.1, 0.2], [0.1, 0.2]])
@@ -179,6 +197,22 @@ def test_training_grows_with_the_parameters():
 def test_sizes_that_cannot_be_are_refused(text):
     with pytest.raises(ConfigError, match="--sizes"):
         sizes.sizes(text, load("task=text", "scale=quick"), None)
+
+
+@pytest.mark.parametrize("ratio", [math.nan, math.inf, 0, -1, 1e300])
+def test_tokens_per_parameter_have_limits(ratio):
+    with pytest.raises(ConfigError, match="--tokens-per-parameter"):
+        sizes.sizes(sizes.SIZES, composed("task=text", "scale=quick"), ratio)
+
+
+def test_a_model_beyond_the_memory_is_one_line(monkeypatch):
+    def build(cfg):
+        raise RuntimeError("cannot allocate memory")
+
+    monkeypatch.setattr(timing, "resolve", lambda cfg: cfg)
+    monkeypatch.setattr(timing, "build", build)
+    with pytest.raises(ConfigError, match=r"model\.d_model=\d+ .* cannot allocate memory"):
+        timing.seconds_of(composed("task=text", "scale=quick"))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from trained import command, load, raising_signal_at
 
 from rope_lab.launch import job, pool, sweep
 from rope_lab.results.records.folders import read
+from rope_lab.text import ConfigError
 from rope_lab.train import loop, provenance
 from rope_lab.train import run as runs
 
@@ -136,6 +137,11 @@ def test_a_launcher_without_package_or_cluster_is_one_line(run, monkeypatch):
         "is not a launcher"
         in run("hydra/launcher=ray", "hydra.launcher._target_=a.B", "seed=0,1").stderr
     )
+
+
+def test_a_launcher_that_takes_no_number_of_runs_says_so():
+    with pytest.raises(ConfigError, match=r"--jobs, .*=basic takes no number of"):
+        sweep.launcher_settings(["hydra/launcher=basic", "hydra.launcher.n_jobs=2"])
 
 
 def test_a_slurm_that_is_not_here_is_one_line(run, monkeypatch):

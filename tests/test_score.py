@@ -1,5 +1,7 @@
 """rope-lab score: a scheme of one's own by the protocol of the scores page."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,10 @@ from rope_lab.results.comparisons.scores import columns, mean_ranks, widest
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
+from rope_lab.text import ConfigError, MissingText
 from rope_lab.train import plugin
+from rope_lab.train.instantiate import config_errors
+from tasks import corpus
 
 MINE = "from rope_lab.model.schemes.rotary import Rotary\n\n\nclass Mine(Rotary):\n    pass\n"
 SHORT = ["train.steps=2", "train.warmup=1", "eval.problems=2", "eval.sequences=1"]
@@ -45,11 +50,39 @@ def test_a_scheme_of_ones_own_gets_its_row(beside_rope):
     assert {path.name for path in folder.iterdir()} >= {"score.tex", "score.csv", "figures"}
 
 
-@pytest.mark.parametrize("word", ["train.lr=1", "seed=3", "scale=paper"])
+@pytest.mark.parametrize("word", ["train.lr=1", "seed=3", "scale=paper", "fresh=true"])
 def test_what_the_protocol_sets_is_refused(tmp_path, word):
     said = command(["rope", word], tmp_path, score.main)
     assert said.returncode == 2
     assert said.stderr.startswith(word)
+
+
+@pytest.mark.parametrize("name", ["score.csv", "score.tex", "figures/score.svg"])
+def test_a_foreign_file_is_not_overwritten(tmp_path, monkeypatch, name):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / name).write_text("not ours")
+    monkeypatch.setattr(score, "jobs_of", lambda *_: 1 / 0)
+    said = command(["rope", "--out", "."], tmp_path, score.main)
+    assert said.returncode == 2
+    assert f"{name}: was not written by this command" in said.stderr
+
+
+@pytest.mark.parametrize(("error", "status"), [(MissingText, 1), (ConfigError, 2)])
+def test_only_a_task_without_its_text_is_left_out(tmp_path, monkeypatch, error, status):
+    def resolve(task):
+        if task == "text":
+            with config_errors("task."):
+                raise error("no")
+
+    monkeypatch.setattr(score, "jobs_of", lambda _, task, *more: [SimpleNamespace(cfg=task)])
+    monkeypatch.setattr(score, "resolve", resolve)
+    monkeypatch.setattr(score, "_train", lambda *_: 0)
+    monkeypatch.setattr(score, "write", lambda *_: None)
+    words = ["rope", "--task", "mqar", "--task", "text", "--out", "."]
+    said = command(words, tmp_path, score.main)
+    assert (said.returncode, "is left out" in said.stdout) == (status, error is MissingText)
+    with pytest.raises(MissingText):
+        corpus.locate("none.txt")
 
 
 def test_ranks_are_means_over_tasks_of_all_schemes():

@@ -252,6 +252,18 @@ def test_show_writes_one_html_file(write, tmp_path, capsys):
     assert (tmp_path / "other.html").read_text() == "<p>not ours</p>"
 
 
+def test_show_names_file_hook_and_error(write):
+    write("own_fails.py", OWN.replace("return -", "return none - "))
+    said = r"^\./own_fails\.py: bias, own_fails\.py:\d+: NameError: .* rope-lab check position="
+    with pytest.raises(SystemExit, match=said):
+        command.main(["./own_fails.py"])
+
+
+def test_show_takes_no_settings():
+    with pytest.raises(SystemExit, match=r"^position\.base=100: show takes a scheme without"):
+        command.main(["rope", "position.base=100"])
+
+
 def test_step_times_are_those_of_the_file():
     assert costs.most_time("pope") == 1.36
     assert costs.step_time("pope").startswith("1.1 to 1.36 times (quick")

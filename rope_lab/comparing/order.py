@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,17 @@ CHOSEN = (
     "init_from",
     "train.lr",
 )
+
+
+def check_overrides(command: str, overrides: Iterable[str]) -> None:
+    """Raise ConfigError for a setting of all runs that a command decides, or a group of them."""
+    for word in overrides:
+        key = key_of(word)
+        if key in CHOSEN or key.startswith("position."):
+            own = "write a scheme of your own with it" if "position" in key else "leave it out"
+            raise ConfigError(f"{word}: {command} decides it; {own}")
+        if ("." not in key and key not in ("device", "threads")) or "{" in word:
+            raise ConfigError(f"{word}: write each setting by its whole name, train.steps=100")
 
 
 @dataclass(frozen=True)
@@ -58,13 +70,7 @@ class Order:
     folder: Path
 
     def __post_init__(self):
-        for word in self.overrides:
-            key = key_of(word)
-            if key in CHOSEN or key.startswith("position."):
-                own = "write a scheme of your own with it" if "position" in key else "leave it out"
-                raise ConfigError(f"{word}: compare decides it; {own}")
-            if ("." not in key and key not in ("device", "threads")) or "{" in word:
-                raise ConfigError(f"{word}: write each setting by its whole name, train.steps=100")
+        check_overrides("compare", self.overrides)
         if self.difference is not None and not 0 < self.difference < math.inf:
             raise ConfigError(f"--difference {self.difference:g}: must be a number above 0")
         if self.most_pairs < FEWEST_PAIRS:

@@ -3,8 +3,9 @@
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from rope_lab import command
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.launch.pool import start_server
+from rope_lab.text import ConfigError, first_line
 from rope_lab.train import torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import by_length
@@ -39,8 +41,10 @@ def run_seconds(jobs: Sequence[Job], launcher: dict[str, Any]) -> float | None:
 
 
 def seconds_of(cfg: Config) -> float:
-    """The seconds that a run will take, from its first steps and one of each evaluation."""
-    with torch_state.standard():
+    """The seconds that a run will take, from its first steps and one of each evaluation. Raises
+    ConfigError if the memory does not suffice, or the user's own code fails.
+    """
+    with torch_state.standard(), _as_config_error(cfg):
         preparing, trainer = _timed(build, resolve(cfg))
         steps = [_timed(update, trainer, number)[0] for number in range(WARM + TIMED)]
         evaluating, _ = _timed(evaluate_now, trainer)
@@ -49,6 +53,17 @@ def seconds_of(cfg: Config) -> float:
     training = cfg.train.steps * statistics.mean(steps[WARM:])
     evaluations = cfg.train.steps // cfg.eval.every
     return preparing + training + evaluations * evaluating + ending + longer
+
+
+@contextmanager
+def _as_config_error(cfg: Config) -> Iterator[None]:
+    """Turn torch's errors, of memory and of shapes, into a ConfigError."""
+    try:
+        yield
+    except RuntimeError as error:
+        model = f"model.d_model={cfg.model.d_model} model.n_layers={cfg.model.n_layers}"
+        said = f"a run of {cfg.names.position} cannot begin, {first_line(error)}"
+        raise ConfigError(f"{model}: {said}; make it smaller, or look at rope-lab check") from None
 
 
 def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:

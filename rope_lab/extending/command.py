@@ -26,10 +26,11 @@ from rope_lab.results.comparisons.longer import Key, check_alike
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.run import Run
 from rope_lab.results.views import longer_page
-from rope_lab.text import ConfigError, argument_parser, say, short_path
+from rope_lab.text import ConfigError, argument_parser, say, short_path, show
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import is_hydra
 
+MOST_BUDGET = 1000  # percent
 Jobs = dict[Key, list[Job]]
 
 
@@ -103,8 +104,10 @@ def _seconds(jobs: Sequence[Job], launcher: dict) -> tuple[float | None, str]:
 def _share(budget: str) -> float:
     """The share of `5%`. Raises ConfigError."""
     number = budget.removesuffix("%")
-    if number == budget or not number.replace(".", "", 1).isdecimal():
-        raise ConfigError(f"--budget {budget}: must be a share of the steps, 5%")
+    is_number = number != budget and number.replace(".", "", 1).isdecimal()
+    if not is_number or float(number) > MOST_BUDGET:
+        most = f"must be a share of the steps, 5%, and at most {MOST_BUDGET}%"
+        raise ConfigError(f"--budget {show(budget)}: {most}")
     return float(number) / 100
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.text import FIND_RUNS, ConfigError, flat
+from rope_lab.text import FIND_RUNS, ConfigError, flat, show
 from rope_lab.train import config, run
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
 
+MOST_TIMES = 1000  # the longest length of training
 TIMES = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
@@ -88,8 +89,9 @@ def targets(parent: Parent, lengths: str) -> tuple[int, list[Target]]:
     found = []
     for word in dict.fromkeys(lengths.split(",")):
         times = TIMES.fullmatch(word.strip())
-        if times is None or float(times[1]) <= 1:
-            raise ConfigError(f"--lengths {lengths}: must be multiples above 1, 2x,4x,8x")
+        if times is None or not 1 < float(times[1]) <= MOST_TIMES:
+            must = f"must be multiples above 1 and at most {MOST_TIMES}, 2x,4x,8x"
+            raise ConfigError(f"--lengths {show(lengths)}: {must}")
         length = math.ceil(float(times[1]) * trained_length)
         with config_errors(f"--lengths {word}: "):
             tokens = task.of_length(length).max_length

@@ -12,6 +12,7 @@ SIZES = "64x4,96x5,160x6,256x8"  # 0.2M, 0.6M, 1.8M and 6.3M parameters
 SIZE = re.compile(r"(\d{1,5})x(\d{1,3})")
 SEARCHED = 2  # sizes at which rates are searched: the smallest ones
 STEEPEST = -0.5  # least exponent of a rate in N
+MOST_TOKENS = 100_000  # per parameter
 EVALUATIONS = 20  # along the training of each size
 
 
@@ -64,6 +65,9 @@ def sizes(text: str, usual: Config, tokens_per_parameter: float | None) -> list[
     model, train = usual.model, usual.train
     per_step = train.batch_size * train.seq_len
     ratio = tokens_per_parameter
+    if ratio is not None and not 0 < ratio <= MOST_TOKENS:
+        most = f"must be above 0 and at most {MOST_TOKENS:,}"
+        raise ConfigError(f"--tokens-per-parameter {ratio:g}: {most}")
     if ratio is None:
         ratio = train.steps * per_step / parameters(model.d_model, model.n_layers)
     width, found = model.d_model // model.n_heads, []

@@ -19,10 +19,11 @@ from rope_lab.text import ConfigError, first_three, flat, of_system, say, short_
 from rope_lab.train import config, tracking
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import check_type
-from rope_lab.train.overrides import check_launcher
+from rope_lab.train.overrides import check_launcher, key_of
 from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import CORES
 
+JOBS = "hydra.launcher.n_jobs"
 LAUNCHERS = {
     "BasicLauncher": pool.in_turn,
     "in_children": pool.in_children,
@@ -35,6 +36,7 @@ def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
     """The settings of the launcher that Hydra's own overrides choose. Raises ConfigError."""
     for word in words:
         check_launcher(word)
+    _check_jobs(words)
     try:
         with warnings.catch_warnings():
             # A preset has the name of a plug-in of Hydra's, which may be installed.
@@ -49,6 +51,15 @@ def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
         if isinstance(given.get(key), bool) and not isinstance(default, bool):
             raise ConfigError(f"hydra.launcher.{key}={show(given[key])}: must not be true or false")
     return settings
+
+
+def _check_jobs(words: Sequence[str]) -> None:
+    """Raise ConfigError for a number of parallel runs with a launcher that takes none."""
+    chosen = [word.partition("=")[2] for word in words if word.startswith("hydra/launcher=")]
+    launcher = chosen[-1] if chosen else "basic"
+    if JOBS in map(key_of, words) and "n_jobs" not in shipped(f"hydra/launcher/{launcher}"):
+        takes_none = f"hydra/launcher={launcher} takes no number of parallel runs"
+        raise ConfigError(f"--jobs, {JOBS}: {takes_none}; leave one of them out")
 
 
 def side_by_side(words: Sequence[str]) -> list[str]:

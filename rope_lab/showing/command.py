@@ -5,8 +5,13 @@ Formula, settings, what it costs beside RoPE, and the scores and planned tests o
 values and keys, computed from the scheme itself. Pages of our schemes are in docs/schemes.
 """
 
+import argparse
+import contextlib
 import html
+import inspect
 import re
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from rope_lab import command  # first: from here on Ctrl-C is quiet
@@ -22,8 +27,9 @@ from rope_lab.showing.facts import facts
 from rope_lab.showing.measured import Measured
 from rope_lab.showing.page import Shown, page, picture
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say
-from rope_lab.train import config, trainer
-from rope_lab.train.instantiate import config_errors, names
+from rope_lab.train import config, instantiate, trainer
+from rope_lab.train.instantiate import names
+from rope_lab.train.plugin import error_line
 
 PAGES = ROOT / "docs" / "schemes"
 FIGURE = "figures/{}.svg"
@@ -49,7 +55,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)]*)\)")
 def look(word: str, kept: Measured) -> Shown:
     """All that a page shows of a scheme, a name of ours or a file. Raises ConfigError."""
     cfg = trainer.resolve(config.load(f"position={word}", *costs.SIZE))
-    with config_errors(), same_values():
+    with errors_of_hooks(word, cfg), same_values():
         scheme = config.build_position(cfg, DIMS)
         return Shown(
             word,
@@ -60,6 +66,22 @@ def look(word: str, kept: Measured) -> Shown:
             kept,
             TARGETS if cfg.names.position in supported() else (),
         )
+
+
+@contextlib.contextmanager
+def errors_of_hooks(word: str, cfg: config.Config) -> Iterator[None]:
+    """Turn an error of a scheme into a ConfigError that names its file, hook and line."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        file = inspect.getsourcefile(next(instantiate.classes(cfg.position)))
+        every = traceback.extract_tb(error.__traceback__)
+        hooks = [frame.name for frame in every if frame.filename == file]
+        place = f"{hooks[0]}, " if hooks else ""
+        said = f"{word}: {place}{error_line(error, file)}"
+        raise ConfigError(f"{said}; rope-lab check position={word} says more") from None
 
 
 def made(word: str) -> tuple[str, bytes] | None:
@@ -116,7 +138,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("show", __doc__)
     parser.add_argument("scheme", metavar="SCHEME", help="a name, or a file: ./mine.py")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the page as HTML")
-    given = parser.parse_args(arguments)
+    parser.add_argument("settings", nargs="*", help=argparse.SUPPRESS)
+    given = parser.parse_intermixed_args(arguments)
+    for word in given.settings:
+        remedy = "write a class in ./mine.py that has it as default, and show that"
+        raise ConfigError(f"{word}: show takes a scheme without settings; {remedy}")
     found = made(given.scheme)
     if found is None:
         shown = look(given.scheme, measured.read(own=run_name(given.scheme)))

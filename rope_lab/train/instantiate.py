@@ -277,7 +277,7 @@ def config_errors(prefix: str = "") -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"{prefix}{error}") from None
+        raise type(error)(f"{prefix}{error}") from None
     except ValueError as error:
         place = error_line(error)
         raise ConfigError(f"{prefix}{place}; of your own, rope-lab check says more") from None

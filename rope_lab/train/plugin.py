@@ -24,9 +24,10 @@ from rope_lab.train import torch_state
 log = logging.getLogger(__name__)
 
 OURS = ("rope_lab", "tasks")  # packages whose code `NUMERICS` stands for
-# Distributions that a run records by themselves: another version does not make another plug-in.
+# Distributions whose versions a run records by themselves.
 RECORDED = ("torch", "numpy")
 INSTALLED = {"site-packages", "dist-packages"}  # folders of installed distributions
+INSTALLED_VERSION = "=="  # in the line of an installed distribution
 
 
 class Code(NamedTuple):
@@ -166,10 +167,11 @@ def code_digest(modules: Iterable[str]) -> str:
     """A digest of these modules' code and of all that they import, as it was loaded.
 
     Imports are read from the source, so it is the same in every process. It covers files that are
-    not installed, and versions of installed distributions. It misses data files, and modules whose
-    name is computed.
+    not installed. It misses data files, and modules whose name is computed. Versions of installed
+    distributions are recorded, but another version does not make another plug-in.
     """
-    return digest("\n".join(code_lines(modules)).encode())[:12]
+    files = [line for line in code_lines(modules) if INSTALLED_VERSION not in line]
+    return digest("\n".join(files).encode())[:12]
 
 
 def code_lines(modules: Iterable[str]) -> list[str]:
@@ -231,7 +233,9 @@ def _versions(name: str) -> list[str]:
     if name in RECORDED:
         return []
     distributions = sorted({*_distributions().get(name, [])})
-    return [f"{each}=={importlib.metadata.version(each)}" for each in distributions]
+    return [
+        f"{each}{INSTALLED_VERSION}{importlib.metadata.version(each)}" for each in distributions
+    ]
 
 
 @functools.cache

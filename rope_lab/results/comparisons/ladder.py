@@ -13,6 +13,7 @@ import pandas as pd
 from scipy import optimize
 
 from rope_lab.results.comparisons.answers import Comparison, answered
+from rope_lab.results.comparisons.families import FEWEST
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES
@@ -36,8 +37,12 @@ class Rung:
     @property
     def compute(self) -> float:
         """C of a run, in FLOPs."""
-        run = next(iter(self.runs.values()))[0]
-        return 6.0 * self.parameters * run.tokens
+        return 6.0 * self.parameters * self.tokens
+
+    @property
+    def tokens(self) -> int:
+        """Of a run that did not diverge."""
+        return max(run.tokens for runs in self.runs.values() for run in runs)
 
     def loss(self, scheme: str) -> float:
         """The mean held-out loss at the end, over the runs that finished."""
@@ -125,15 +130,20 @@ def slope(rungs: Sequence[Rung], leads: Sequence[pd.Series]) -> Interval:
     return t_interval([line[0] for line in _lines(rungs, leads)])
 
 
+def is_clear(lead: Interval) -> bool:
+    """Whether the interval of a lead excludes 0; fewer than FEWEST pairs have no interval."""
+    return lead.n >= FEWEST and (lead.low > 0 or lead.high < 0)
+
+
 def may_change_sign(largest: Interval, slope: Interval) -> bool:
     """Whether a lead may change its sign at larger sizes: unless its interval at the largest size,
     and that of its slope, exclude it.
     """
+    if not is_clear(largest) or slope.n < FEWEST:
+        return True
     if largest.low > 0:
         return not slope.low >= 0
-    if largest.high < 0:
-        return not slope.high <= 0
-    return True
+    return not slope.high <= 0
 
 
 def check_projection(parameters: float, largest: int) -> None:

@@ -14,12 +14,13 @@ from rope_lab.results.comparisons.ladder import (
     Law,
     Rung,
     fitted,
+    is_clear,
     may_change_sign,
     projected,
     slope,
     speedup,
 )
-from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import tables
@@ -114,16 +115,15 @@ def table(
     """A row a size."""
     rows = []
     for number, rung in enumerate(rungs):
-        run = rung.runs[baseline][0]
         row = {"size": rung.name, "parameters": f"{rung.parameters:,}"}
-        row["tokens"] = f"{run.tokens:,}"
+        row["tokens"] = f"{rung.tokens:,}"
         for each in (baseline, scheme):
             row[f"rate, {titles[each]}"] = f"{rates[each][number]:g}"
         for each in (baseline, scheme):
             values = [LOSS.of(run) for run in rung.runs[each]]
             row[f"loss, {titles[each]}"] = tables.mean_of(_known(values), DIGITS)
         found = t_interval(leads[number])
-        row["lead"] = tables.strong_if(_is_clear(found), tables.signed(found, DIGITS))
+        row["lead"] = tables.strong_if(is_clear(found), tables.signed(found, DIGITS))
         for title, timed in (("speedup at equal speed", False), ("as timed here", True)):
             value = speedup(law, rung, scheme, baseline, timed) if law else math.nan
             row[title] = tables.number(value, 3)
@@ -135,19 +135,22 @@ def _known(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
 
 
-def _is_clear(found: Interval) -> bool:
-    return found.low > 0 or found.high < 0
+def _tokens_per_parameter(rungs: Sequence[Rung]) -> str:
+    """The tokens per parameter of all sizes, or from the fewest to the most."""
+    every = [rung.tokens / rung.parameters for rung in rungs]
+    fewest, most = f"{min(every):.2f}", f"{max(every):.2f}"
+    return fewest if fewest == most else f"{fewest} to {most}"
 
 
 def notes(rungs: Sequence[Rung], baseline: str, law: Law | None) -> list[str]:
     """What the numbers are, and what they do not show."""
-    run = next(iter(rungs[0].runs.values()))[0]
-    ratio = run.tokens / rungs[0].parameters
     seeds = seeds_text([each.seed for each in next(iter(rungs[0].runs.values()))])
     lines = [
-        f"Lead: the held-out loss of {baseline} less that of the scheme, in pairs ({seeds}), with "
-        "its 95% interval. Parameters: those in the matrices of the layers.",
-        f"Each size reads {ratio:.2f} tokens per parameter; warm-up is the same share of steps.",
+        f"Lead: the held-out loss of {baseline} less that of the scheme, in pairs ({seeds}). "
+        "[…]: its 95% interval; (…): both differences of two pairs, which give no interval. "
+        "Parameters: those in the matrices of the layers.",
+        f"The sizes read {_tokens_per_parameter(rungs)} tokens per parameter, in whole steps; "
+        "warm-up is the same share of steps, rounded.",
         "Learning rates: searched alike for all schemes at the two smallest sizes, on other seeds. "
         "Beyond, r (N/M)^p: r is the best rate at the second size M, p connects the two best "
         "rates and is kept within -1/2 and 0.",
