@@ -10,7 +10,6 @@ from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
-from rope_lab.results.records.run import Run
 
 Cell = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Cell, str]  # its best rate, as an override
@@ -42,18 +41,16 @@ def best_rates(jobs: Sequence[Job], extra: Sequence[str]) -> Best:
     """
     out = Path(jobs[0].cfg.out)
     runs = read(out)[0] if out.is_dir() else []
-    gains = {run.run_id: _gain(run) for run in runs if run.ended}
+    gains = {}
+    for run in runs:
+        if run.ended:
+            gains[run.run_id] = Published().report_of(run).measure.gain(run)
     best: Best = {}
     for cell, at_rate in searched_rates(jobs, extra).items():
         ids = {rate: job.identity.run_id for rate, job in at_rate.items()}
         if all(run_id in gains for run_id in ids.values()):
             best[cell] = max(ids, key=lambda rate: gains[ids[rate]])
     return best
-
-
-def _gain(run: Run) -> float:
-    report = Published().report(run.task, set(run.metrics), run.settings, run.data)
-    return report.measure.gain(run)
 
 
 def bill_of(jobs: Sequence[Job], launcher: dict[str, Any]) -> str:

@@ -120,17 +120,16 @@ def _words(order: Order, common: list[str], cell: Cell) -> list[str]:
     return [*common, f"position={position}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
 
 
-def report_of(order: Order, runs: Runs) -> TaskReport:
+def report_of(runs: Runs) -> TaskReport:
     """The report of the task."""
-    run = next(iter(runs.values()))
-    return Published().report(run_name(order.task), set(run.metrics), run.settings, run.data)
+    return Published().report_of(next(iter(runs.values())))
 
 
 def _gains(order: Order, runs: Runs) -> dict[Cell, float]:
     """The value of each run, higher is better; the worst of one that diverged."""
     if not runs:
         return {}
-    measure = freeze.measure_of(report_of(order, runs), order.measure)
+    measure = freeze.measure_of(report_of(runs), order.measure)
     return {cell: measure.gain(run) for cell, run in runs.items()}
 
 
@@ -152,27 +151,15 @@ def _found(
     order: Order, schemes: tuple[str, str], progress: SearchState, runs: dict[Cell, Run]
 ) -> Found:
     """Both schemes at their best rates, compared over the seeds of the search."""
-    report = report_of(order, runs)
+    report = report_of(runs)
     arms = []
     for scheme in schemes:
         rate = progress.best[scheme]
         own = [run for cell, run in runs.items() if (cell.scheme, cell.rate) == (scheme, rate)]
         arms.append(Arm(run_name(scheme), tuple(own)))
     measure = freeze.measure_of(report, order.measure)
-    first = next(iter(runs.values())).settings
-    asked = Comparison(
-        name="search",
-        task=order.task,
-        scale=order.scale,
-        report=report,
-        measure=measure,
-        ours=arms[0],
-        theirs=arms[1],
-        test="none",
-        guess=report.guess if measure == report.measure else None,
-        problems=first.get("eval.problems_at_end") or first.get("eval.problems") or 1,
-    )
-    return Found(progress, report, answered(asked), list(runs.values()))
+    result = answered(Comparison(report, measure, *arms))
+    return Found(progress, report, result, list(runs.values()))
 
 
 def _check_room(order: Order, found: Found) -> None:

@@ -26,30 +26,26 @@ def samples(arm: Arm, measure: Measure) -> pd.DataFrame:
 class Comparison:
     """A question: ours − theirs under a measure, over pairs of runs with the same seed.
 
+    name, task, scale: empty if no table shows it
     test:      a name of TESTS
     report:    of the task
     published: published gains of ours over theirs, in the measure's unit
     margin:    ours matches theirs if the interval excludes that it is worse by so much
     untested:  up to so many pairs, there is an estimate and no test
-    guess:     the share of problems that a guess has right; None if unknown, or if it is tested all
-               the same
-    problems:  that each run was asked
     searched:  whether both schemes were run at several learning rates besides
     """
 
-    name: str
-    task: str
-    scale: str
     report: TaskReport
     measure: Measure
     ours: Arm
     theirs: Arm
-    test: str
+    name: str = ""
+    task: str = ""
+    scale: str = ""
+    test: str = "none"
     published: tuple[float, ...] = ()
     margin: float | None = None
     untested: int = 0
-    guess: float | None = None
-    problems: int = 1
     searched: bool = False
 
     def pairs(self) -> pd.DataFrame:
@@ -134,11 +130,14 @@ class Result:
 
     @property
     def at_chance(self) -> bool:
-        """Whether neither mean is above the score of a guess, by more than two standard errors."""
-        guess = self.comparison.guess
-        if guess is None or self.pairs.empty:
+        """Whether neither mean is above the score of a guess, by more than two standard errors;
+        false of another number than the task's own.
+        """
+        asked = self.comparison
+        guess = asked.report.guess
+        if guess is None or asked.measure != asked.report.measure or self.pairs.empty:
             return False
-        variance = guess * (1 - guess) / (self.comparison.problems * len(self.pairs))
+        variance = guess * (1 - guess) / (asked.ours.runs[0].problems * len(self.pairs))
         return max(self.means) / self.measure.times <= guess + 2 * math.sqrt(variance)
 
     @property

@@ -24,7 +24,6 @@ def between(
 
     measure: default: by which the task's schemes are compared
     """
-    problems = setup.settings.get("eval.problems_at_end") or setup.settings.get("eval.problems")
     return Comparison(
         name=f"{scheme} − {other}",
         task=setup.task,
@@ -36,8 +35,6 @@ def between(
         test=test,
         published=tuple(setup.report.published_gains(scheme, other)) if setup.versions else (),
         untested=max(setup.published.untested.get(setup.scale, 0), FEWEST - 1),
-        guess=None if measure else setup.report.guess,
-        problems=problems or 1,
     )
 
 

@@ -96,18 +96,8 @@ def difference(
     ours: list[Run], theirs: list[Run], report: TaskReport, measure: Measure
 ) -> Interval:
     """Ours − theirs over parents, with its 95% interval."""
-    first = ours[0]
-    asked = Comparison(
-        name="longer",
-        task=first.task,
-        scale=first.scale,
-        report=report,
-        measure=measure,
-        ours=Arm("ours", tuple(ours)),
-        theirs=Arm("theirs", tuple(theirs)),
-        test="none",
-    )
-    return answered(asked).difference
+    arms = Arm("ours", tuple(ours)), Arm("theirs", tuple(theirs))
+    return answered(Comparison(report, measure, *arms)).difference
 
 
 def is_better(found: Interval, measure: Measure) -> bool:

@@ -12,7 +12,7 @@ import yaml
 
 from rope_lab.places import ROOT
 from rope_lab.results.records.measures import MEASURES, Measure
-from rope_lab.results.records.run import Record, Settings, one_line
+from rope_lab.results.records.run import Record, Run, Settings, one_line
 
 SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
 LONGEST = 160  # characters of a title
@@ -107,6 +107,10 @@ class Published(SimpleNamespace):
             if _agree(settings, each["of"]):
                 report["guess"] = each["share"]
         return TaskReport(**report)
+
+    def report_of(self, run: Run) -> TaskReport:
+        """The report of the task of a run."""
+        return self.report(run.task, run.metrics, run.settings, run.data)
 
     def title(self, scheme: str) -> str:
         """The name of a scheme in tables and figures."""

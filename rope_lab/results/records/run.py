@@ -119,6 +119,12 @@ class Run:
             own["code of its file"] = self.plugin["position"]
         return own
 
+    @property
+    def problems(self) -> int:
+        """How many problems it was graded on at its end; 1 without any."""
+        settings = self.all_settings
+        return settings["eval.problems_at_end"] or settings.get("eval.problems") or 1
+
     def final(self, metric: str) -> Number | None:
         """The last value of a metric or, of a slice such as `length/24`, the mean over its
         problems; None without.

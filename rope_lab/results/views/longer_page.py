@@ -37,7 +37,7 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
 
     first = next(iter(ways.values()))[0]
     published = Published()
-    report = published.report(first.task, set(first.metrics), first.settings, first.data)
+    report = published.report_of(first)
     title = f"{published.title(scheme)} on {report.title}, {first.scale}: longer texts"
     longest = max(key.length for key in ways)
     parts = [f"# {escaped(title)}", bullets(conclusions(ways, report, trained))]
