@@ -56,13 +56,8 @@ def _rates(setup: Setup, scheme: str, every: list[Setup]) -> int:
     """At how many learning rates a scheme has finished runs under settings that are the same
     otherwise.
     """
-    return len({each.settings.get("train.lr") for each in every if _alike(setup, each, scheme)})
-
-
-def _alike(setup: Setup, other: Setup, scheme: str) -> bool:
-    own = other.settings | {"train.lr": setup.settings.get("train.lr")}
-    same = (other.task, other.scale, own) == (setup.task, setup.scale, setup.settings)
-    return same and len(other.of(scheme)) > 0
+    alike = [each for each in every if setup.is_alike(each) and len(each.of(scheme))]
+    return len({each.settings.get("train.lr") for each in alike})
 
 
 def of_schemes(setup: Setup, headline: Result | None) -> dict[str, Result]:

@@ -81,8 +81,7 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
     at_rate = {}
     for each in setups:
         rate = each.settings["train.lr"]
-        alike = (each.task, each.scale, each.settings | {"train.lr": own})
-        if alike == (setup.task, setup.scale, setup.settings) and rate / own in RATES:
+        if setup.is_alike(each) and rate / own in RATES:
             at_rate[rate] = scores(each, length)
     searched = {}
     for scheme in found:

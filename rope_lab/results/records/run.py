@@ -119,6 +119,10 @@ class Run:
             own["code of its file"] = self.plugin["position"]
         return own
 
+    def points(self, metric: str) -> list[tuple[int, Number]]:
+        """The steps and values of a metric's curve; none if it has no curve."""
+        return list(zip(*self.curves.get(metric, ([], [])), strict=True))
+
     @property
     def problems(self) -> int:
         """How many problems it was graded on at its end; 1 without any."""

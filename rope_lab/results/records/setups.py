@@ -145,6 +145,12 @@ class Setup:
         shortest = self.settings.get(length.get("shortest")) or length.get("least", longest)
         return (shortest, longest) if longest else None
 
+    def is_alike(self, other: "Setup") -> bool:
+        """Whether they differ at most in their learning rate."""
+        rate = {"train.lr": self.settings.get("train.lr")}
+        there = other.task, other.scale, other.settings | rate
+        return there == (self.task, self.scale, self.settings)
+
     def arm(self, scheme: str) -> Arm:
         """The runs of a scheme, to be compared."""
         return Arm(scheme, tuple(self.runs[self.runs.scheme == scheme].run))

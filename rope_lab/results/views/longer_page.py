@@ -72,7 +72,7 @@ def table(ways: Ways, report: TaskReport, trained: int) -> Table:
         row = {"way": Strong(CONTROL) if is_control else key.way}
         row["further training"] = _further(key)
         for at in (trained, length):
-            values = _values(runs, measure_at(report, at))
+            values = measure_at(report, at).values(runs)
             row[f"at {at}"] = tables.mean_of(values, measure.digits, measure.most)
         row[f"less {AS_IS}"] = _less(key, control_of(key, ways), ways, report, measure)
         if not measure.share:
@@ -139,11 +139,6 @@ def _windows(key: Key, ways: Ways) -> Key | None:
     return None
 
 
-def _values(runs: Iterable[Run], measure: Measure) -> list[float]:
-    values = [measure.of(run) for run in runs]
-    return [value for value in values if not math.isnan(value)]
-
-
 def conclusions(ways: Ways, report: TaskReport, trained: int) -> list[str]:
     """The sentences that begin the page: for each length the best way without and with further
     training, and which ways lower the loss with more context.
@@ -161,7 +156,7 @@ def conclusions(ways: Ways, report: TaskReport, trained: int) -> list[str]:
 
 def _best(times: str, ways: Ways, measure: Measure) -> str:
     """The way with the best mean, beside the scheme as it is with the same training."""
-    means = {key: t_interval(_values(runs, measure)).mean for key, runs in ways.items()}
+    means = {key: t_interval(measure.values(runs)).mean for key, runs in ways.items()}
     means = {key: mean for key, mean in means.items() if not math.isnan(mean)}
     if not means:
         return ""
