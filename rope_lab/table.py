@@ -24,9 +24,9 @@ from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import Best, best_rates, bill_of, cell_of, searched_rates
 from rope_lab.text import ConfigError, argument_parser, nearest, say, show
 from rope_lab.train import config
-from rope_lab.train.instantiate import FILE, names
+from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import is_hydra, key_of, typed
-from rope_lab.train.plugin import sources
+from rope_lab.train.plugin import sources_of
 from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import CORES
 
@@ -115,12 +115,11 @@ def of_study(study: Study) -> RunTable:
 
 def _check_code(study: Study) -> None:
     """Raises ConfigError unless the plan names the digest of each of the user's own files."""
-    for name in (study.task, *study.seeds):
-        own = FILE.fullmatch(name.partition(" ")[0])
-        for file, content in sources(Path(own["path"])).items() if own else ():
-            if study.code.get(file) != digest(content):
-                line = f"code: {{{file}: {digest(content)}}}"
-                raise ConfigError(f"{study.name}: the plan does not fix {file}; write {line}")
+    given = [name.partition(" ")[0] for name in (study.task, *study.seeds)]
+    for file, content in sources_of(given).items():
+        if study.code.get(file) != digest(content):
+            line = f"code: {{{file}: {digest(content)}}}"
+            raise ConfigError(f"{study.name}: the plan does not fix {file}; write {line}")
 
 
 def find(name: str) -> list[RunTable]:

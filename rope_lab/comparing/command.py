@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rope_lab import command
 from rope_lab.comparing import stages
 from rope_lab.comparing.asking import asks, hours
 from rope_lab.comparing.launching import Stopped
@@ -159,8 +158,3 @@ def _status(given: Namespace) -> tuple[int, dict[str, Any]]:
         return EXIT_BAD_CONFIG, {"word": "refused", "reason": str(error)}
     say(f"\n{verdict.word}\n\n{verdict.paragraph}\n\n{short_path(verdict.folder / PAGE)}")
     return STATUS.get(verdict.word, NOT_PLANNED), as_json(verdict)
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

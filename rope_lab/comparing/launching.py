@@ -12,12 +12,13 @@ from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError
-from rope_lab.train.instantiate import FILE
 from rope_lab.train.overrides import typed
+from rope_lab.train.plugin import FILE
 
 RUNS = "runs"  # within the folder of a comparison
 OPEN, NO_ROOM = 12, 13  # exit statuses: runs are to come; no difference can be seen
 Asks = Callable[[Bill], None]  # raises Stopped at a no
+Before = Callable[[list[Job], list[Run]], None]
 
 
 class Stopped(Exception):
@@ -58,6 +59,28 @@ def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
         remedy = f"go back to that code, or begin another comparison: --out {folder}-2"
         raise ConfigError(f"{other[0]}: was run by other code of rope_lab; {remedy}")
     return found
+
+
+def made(
+    jobs: Sequence[Job],
+    folder: Path,
+    launcher: dict[str, Any],
+    name: str,
+    before: Before,
+    shows_scores: bool,
+) -> dict[Job, Run]:
+    """The runs of all jobs; those that are missing are made, after a call of `before` with their
+    jobs and the runs that have ended. Raises Stopped and ConfigError.
+    """
+    runs = ended(jobs, folder)
+    waiting = [job for job in jobs if job not in runs]
+    if waiting:
+        before(waiting, list(runs.values()))
+        launch(launcher, waiting, name, shows_scores)
+        runs = ended(jobs, folder)
+    if len(runs) < len(jobs):
+        raise Stopped(f"{len(runs)} of {len(jobs)} runs have ended; the same command resumes")
+    return runs
 
 
 def launch(launcher: dict[str, Any], jobs: Sequence[Job], name: str, shows_scores: bool) -> None:

@@ -12,7 +12,6 @@ from rope_lab.results.plans.freeze import FEWEST_PAIRS
 from rope_lab.results.plans.study import run_name
 from rope_lab.text import ConfigError
 from rope_lab.train import plugin
-from rope_lab.train.instantiate import FILE
 from rope_lab.train.overrides import key_of
 
 CODE = "code"  # within the folder of a comparison: copies of the user's own files
@@ -87,14 +86,7 @@ class Order:
     @functools.cached_property
     def code(self) -> dict[str, bytes]:
         """The files of the user's own schemes and task, and all that they import."""
-        contents: dict[str, bytes] = {}
-        for given in (self.ours, self.theirs, self.task):
-            file = FILE.fullmatch(given)
-            own = plugin.sources(Path(file["path"])) if file else {}
-            for name, content in own.items():
-                if contents.setdefault(name, content) != content:
-                    raise ConfigError(f"{name}: two files of this name are used; rename one")
-        return contents
+        return plugin.sources_of([self.ours, self.theirs, self.task])
 
     @property
     def code_digests(self) -> dict[str, str]:
@@ -109,7 +101,7 @@ class Order:
 
     def copied(self, given: str) -> str:
         """A scheme or task as a plan in the folder names it: its copy, or its name."""
-        file = FILE.fullmatch(given)
+        file = plugin.FILE.fullmatch(given)
         if not file:
             return given
         copy = (self.copies / Path(file["path"]).name).relative_to(self.folder)

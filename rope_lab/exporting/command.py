@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from string import Template
 
-from rope_lab import command  # first: from here on Ctrl-C is quiet
-
 # isort: split
 
 from rope_lab.exporting import parity
@@ -156,8 +154,3 @@ def main(arguments: list[str] | None = None) -> None:
         raise ConfigError(f"--out {given.out}: is not a folder")
     for path in write(given.scheme, given.to, given.out):
         say(f"written: {path}")
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -46,6 +46,11 @@ def of_folder(folder: Path) -> list[dict[str, Any]]:
     return [line for line in read(folder.parent) if line["folder"] == folder.name]
 
 
+def digests(tries: list[dict[str, Any]]) -> set[str]:
+    """Those of their plans."""
+    return {line["digest"] for line in tries}
+
+
 def seeds(tries: list[dict[str, Any]]) -> set[int]:
     """All seeds of their plans."""
     return {seed for line in tries for seed in line["seeds"]}
