@@ -15,7 +15,8 @@ from pathlib import Path
 
 from rope_lab import command
 from rope_lab.files import check_regular, write_whole
-from rope_lab.report.contents import contents, read_probes
+from rope_lab.report.contents import Recorded, contents, read_probes
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.plans import families
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import (
@@ -58,32 +59,40 @@ def main(arguments: list[str] | None = None) -> None:
     check_regular(out)
     check_ours(out, MADE)
     recorded = {path: read(path) for folder in folders for path in with_those_below(folder)}
-    each_once, problems = one_each([run for runs, _ in recorded.values() for run in runs])
+    runs, problems = one_each(*[found for found, _ in recorded.values()])
     published = Published()
-    every = setups_of(each_once, published)
+    setups = setups_of(runs, published)
     asks = bool(given.contender or given.against)
     if asks or not all(map(is_kept, folders)):
-        published = against.question(published, every, given.contender, given.against)
-    shown, probed, groups = contents(folders, recorded, published, asks), [], []
+        published = against.question(published, setups, given.contender, given.against)
+    shown = contents(folders, recorded, published, asks)
+    probed = []
     for folder in recorded:
         found, unread = read_probes(folder)
         probed += found
         problems += unread
     for part in shown:
         problems += part.content.problems
-        groups += part.content.groups
-    if not groups:
+    if not any(part.content.setups for part in shown):
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
-    outcomes = []
-    for folder in folders:
-        if folder.resolve().parent not in map(Path.resolve, recorded):  # else on its plan's page
-            outcomes += families.beside(folder, published)
-    html = page.render(shown, every, probed, published, outcomes, problems).encode()
+    outcomes = _outcomes(folders, recorded, published)
+    count = sum(len(setup.runs) for setup in setups)
+    html = page.render(shown, count, probed, published, outcomes, problems).encode()
     write_whole(out, html)
     size = len(html) / 1e6
-    say(f"written: {short_path(out)} ({size:.1f} MB, runs: {len(each_once)}); any browser opens it")
+    say(f"written: {short_path(out)} ({size:.1f} MB, runs: {len(runs)}); any browser opens it")
     if published.compares:
         say(against.HINT.format(published.titles[0]))
+
+
+def _outcomes(folders: list[Path], recorded: Recorded, published: Published) -> list[Result]:
+    """The results of plans beside these folders, unless the folder of the plan is shown itself."""
+    shown = [folder.resolve() for folder in recorded]
+    outcomes = []
+    for folder in folders:
+        if folder.resolve().parent not in shown:
+            outcomes += families.beside(folder, published)
+    return outcomes
 
 
 if __name__ == "__main__":

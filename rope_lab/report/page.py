@@ -39,7 +39,7 @@ ORIGIN = [
 
 def render(
     folders: list[Folder],
-    every: list[Setup],
+    count: int,
     probed: list[Probed],
     published: Published,
     outcomes: list[Result],
@@ -47,7 +47,7 @@ def render(
 ) -> str:
     """The page, the same for the same records.
 
-    every:    the groups of all runs on it
+    count:    of all runs on it
     outcomes: of plans, to lead the page
     problems: lines on records that could not be read or counted
     """
@@ -71,7 +71,7 @@ def render(
         "question": _question(found, outcomes, published),
         "outcomes": [plan_page.claim(result, published) for result in outcomes],
         "box": advice.section(found, published),
-        "count": sum(len(setup.runs) for setup in every),
+        "count": count,
         "answers": verdicts.sentences(found[:3], published),
         "forest": markupsafe.Markup(drawing),
         "verdicts": verdicts.table(found, published),
@@ -111,32 +111,32 @@ def _packed(text: str) -> str:
 
 def _section(content: Content, shown: Setup | Sweep) -> dict[str, Any]:
     """A recipe or sweep: tables, charts, every run."""
-    groups = list(shown.others.values()) if isinstance(shown, Sweep) else [shown]
-    here = [seed for group in groups for seed in group.runs.seed]
+    setups = shown.others if isinstance(shown, Sweep) else [shown]
+    here = [seed for setup in setups for seed in setup.runs.seed]
     return {
         "section": content.sections[shown],
         "label": f"runs: {len(here)}, {seeds(set(here))}",
-        "data": {"groups": list(map(_group, groups)), "charts": figures.others(shown)},
+        "data": {"groups": list(map(_setup, setups)), "charts": figures.others(shown)},
     }
 
 
-def _group(group: Setup) -> dict[str, Any]:
+def _setup(setup: Setup) -> dict[str, Any]:
     """Every run with its value and origin, the settings of each scheme, and curves."""
-    measure, title = group.measure, group.published.title
+    measure, title = setup.measure, setup.published.title
     values, settings = [], {}
-    for run, scheme in zip(group.runs.run, group.runs.scheme, strict=True):
+    for run, scheme in zip(setup.runs.run, setup.runs.scheme, strict=True):
         value = measure.times * run.metrics.get(measure.metric, math.nan)
         values.append(number(value, measure.digits))
         every = sorted(run.all_settings.items())
         settings[title(scheme)] = {key: show(value) for key, value in every}
-    runs = group.runs[["scheme", "seed", *ORIGIN]].astype(str)
-    runs["scheme"] = group.runs.scheme.map(title)
+    runs = setup.runs[["scheme", "seed", *ORIGIN]].astype(str)
+    runs["scheme"] = setup.runs.scheme.map(title)
     runs.insert(2, measure.unit, values)
     return {
-        "title": f"{group.title}, {group.scale}",
-        "variant": group.variant,  # the settings that tell it from others of its task and scale
+        "title": f"{setup.title}, {setup.scale}",
+        "variant": setup.variant,  # the settings that tell it from others of its task and scale
         "columns": list(runs),
         "runs": runs.to_numpy().tolist(),
         "settings": settings,
-        "curves": figures.curves(group),
+        "curves": figures.curves(setup),
     }
