@@ -177,9 +177,7 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     overrides: of all runs, and Hydra's own
     jobs:      parallel runs; None: as the launcher has it
     """
-    tables, extra = find(name), _of_runs(overrides)
-    settings = _launcher(overrides, jobs)
-    _check_free(tables, extra)
+    tables, extra, settings = _asked(name, overrides, jobs)
     shows_scores = not any(table.plan for table in tables)
     searches = _jobs(tables, {}, extra)
     if not any(block.rates for table in tables for block in table.blocks):
@@ -199,29 +197,25 @@ def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
 
     A rate that is still to be searched changes no time: the runs that follow it count too.
     """
-    tables, extra = find(name), _of_runs(overrides)
-    settings = _launcher(overrides, jobs)
-    _check_free(tables, extra)
+    tables, extra, settings = _asked(name, overrides, jobs)
     searches = _jobs(tables, {}, extra)
     rates = {cell: next(iter(jobs)) for cell, jobs in searched_rates(searches, extra).items()}
     rates |= best_rates(searches, extra)
     return bill_of(_jobs(tables, rates, extra), settings)
 
 
-def _of_runs(overrides: list[str]) -> list[str]:
-    return [word for word in overrides if not is_hydra(word)]
-
-
-def _launcher(overrides: list[str], jobs: int | None) -> dict[str, Any]:
-    """The settings of the launcher. Raises ConfigError."""
+def _asked(
+    name: str, overrides: list[str], jobs: int | None
+) -> tuple[list[RunTable], list[str], dict[str, Any]]:
+    """Tables, the settings of all their runs, and those of the launcher. Raises ConfigError, also
+    if a table itself sets one of these settings.
+    """
+    tables = find(name)
+    extra = [word for word in overrides if not is_hydra(word)]
     hydra = [word for word in overrides if is_hydra(word)]
     if jobs is not None:
         hydra.append(f"hydra.launcher.n_jobs={jobs}")
-    return sweep.launcher_settings(sweep.side_by_side(hydra))
-
-
-def _check_free(tables: list[RunTable], extra: list[str]) -> None:
-    """Raises ConfigError if the table itself sets one of the settings of all runs."""
+    settings = sweep.launcher_settings(sweep.side_by_side(hydra))
     chosen = set()
     for table in tables:
         for words in table.runs():
@@ -229,6 +223,7 @@ def _check_free(tables: list[RunTable], extra: list[str]) -> None:
     for word in extra:
         if key_of(word) in chosen:
             raise ConfigError(f"{word}: the table sets it")
+    return tables, extra, settings
 
 
 def _jobs(tables: list[RunTable], best: Best, extra: list[str]) -> list[sweep.Job]:
