@@ -9,7 +9,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import read
+from rope_lab.results.records.folders import read_ended
 
 Cell = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Cell, str]  # its best rate, as an override
@@ -39,12 +39,9 @@ def best_rates(jobs: Sequence[Job], extra: Sequence[str]) -> Best:
 
     jobs: of the search
     """
-    out = Path(jobs[0].cfg.out)
-    runs = read(out)[0] if out.is_dir() else []
     gains = {}
-    for run in runs:
-        if run.ended:
-            gains[run.run_id] = Published().report_of(run).measure.gain(run)
+    for run_id, run in read_ended(Path(jobs[0].cfg.out)).items():
+        gains[run_id] = Published().report_of(run).measure.gain(run)
     best: Best = {}
     for cell, at_rate in searched_rates(jobs, extra).items():
         ids = {rate: job.identity.run_id for rate, job in at_rate.items()}

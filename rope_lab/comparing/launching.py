@@ -9,7 +9,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
 from rope_lab.results.plans.bill import Bill
-from rope_lab.results.records.folders import read
+from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError
 from rope_lab.train.overrides import typed
@@ -49,10 +49,7 @@ def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Jo
 
 def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
     """The runs of those jobs that have ended. Raises ConfigError if other code of ours made one."""
-    if not jobs or not (folder / RUNS).is_dir():
-        return {}
-    runs, _ = read(folder / RUNS)
-    by_id = {run.run_id: run for run in runs if run.ended}
+    by_id = read_ended(folder / RUNS) if jobs else {}
     found = {job: by_id[job.identity.run_id] for job in jobs if job.identity.run_id in by_id}
     other = [job.label for job in found if job.is_of_other_code(job.record())]
     if other:

@@ -77,6 +77,12 @@ def read(folder: Path) -> Found:
     return one_each(runs)[0], problems
 
 
+def read_ended(folder: Path) -> dict[str, Run]:
+    """The runs of a folder that have ended, by their id; none without the folder."""
+    runs = read(folder)[0] if folder.is_dir() else []
+    return {run.run_id: run for run in runs if run.ended}
+
+
 def read_all(folders: Iterable[Path]) -> tuple[ByFolder, list[str]]:
     """The runs of each folder, and the problems of those that are left out."""
     found, problems = {}, []
