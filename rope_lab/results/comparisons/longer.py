@@ -50,18 +50,14 @@ def check_alike(ways: Ways) -> None:
     """
     trained = {key: runs for key, runs in ways.items() if key.steps}
     for key, runs in trained.items():
-        control = trained[control_of(key, ways)]
-        for line in [*_unlike(runs, control, at_one_length=True), *_unlike(runs, _any(trained))]:
+        control, other = trained[control_of(key)], next(iter(trained.values()))
+        for line in [*_unlike(runs, control, at_one_length=True), *_unlike(runs, other)]:
             raise ConfigError(f"{key.label} is no fair comparison: {line}; delete its runs")
 
 
-def control_of(key: Key, ways: Ways) -> Key:
+def control_of(key: Key) -> Key:
     """The way that changes nothing, with the same training."""
     return replace(key, way=AS_IS)
-
-
-def _any(trained: Ways) -> list[Run]:
-    return next(iter(trained.values()))
 
 
 def _unlike(runs: list[Run], control: list[Run], at_one_length: bool = False) -> list[str]:

@@ -21,13 +21,11 @@ TESTS = {"t": "t_or_sign_flip"}  # of a plan, where its name is another
 class PlannedFamily(Family):
     """The primary or the secondary tests of a study.
 
-    tests:    as planned, in the order of the comparisons
     found:    the runs of the study that have ended
     problems: why it does not count as planned, the worst first
     """
 
     study: Study
-    tests: list[PlannedTest]
     found: Runs
     problems: list[Flaw] = field(default_factory=list)
     planned = True
@@ -60,7 +58,6 @@ def of_study(
             corrected=corrected,
             untested=reason,
             study=study,
-            tests=tests,
             found=found,
             problems=problems,
         )

@@ -74,7 +74,7 @@ def table(ways: Ways, report: TaskReport, trained: int) -> Table:
         for at in (trained, length):
             values = measure_at(report, at).values(runs)
             row[f"at {at}"] = tables.mean_of(values, measure.digits, measure.most)
-        row[f"less {AS_IS}"] = _less(key, control_of(key, ways), ways, report, measure)
+        row[f"less {AS_IS}"] = _less(key, control_of(key), ways, report, measure)
         if not measure.share:
             row[f"less {WINDOWS}"] = _less(key, _windows(key, ways), ways, report, measure)
         rows.append(row)
@@ -161,7 +161,7 @@ def _best(times: str, ways: Ways, measure: Measure) -> str:
     if not means:
         return ""
     best = max(means, key=lambda key: measure.sign * means[key])
-    control = control_of(best, ways)
+    control = control_of(best)
     how = "without training"
     if best.steps:
         how = f"with {best.steps} more steps at {best.at} tokens"

@@ -132,8 +132,8 @@ def text(result: Result) -> str:
     if at == "first step":
         return FIRST.format(**pairs.median().map(step_text), more=more, less=less)
     difference, margin = result.difference, result.comparison.margin
-    family = result.family
-    unit = family.tests[family.comparisons.index(result.comparison)].unit
+    planned = {test.name: test for test in result.family.study.comparisons}
+    unit = planned[result.comparison.name].unit
     shown = f"{interval(difference, '+.4g')} {unit}, pairs: {len(pairs)}"
     if result.measure.is_log:
         shown += f": {interval(ratio(difference), '.2f')} times the steps"

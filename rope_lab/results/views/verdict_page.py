@@ -113,7 +113,8 @@ def table(verdict: Verdict) -> Table:
         row["ms per step"] = f"{_milliseconds(arm.runs):.3g}"
         rows.append(row)
     ours, theirs = verdict.names
-    difference = {"scheme": f"{ours} − {theirs}", column: _difference(verdict)}
+    found = tables.signed(verdict.difference, measure.digits)
+    difference = {"scheme": f"{ours} − {theirs}", column: found}
     difference |= {"learning rate": Strong(verdict.word), "parameters": f"p = {result.p:.2g}"}
     return Table([*rows, difference | {"ms per step": ""}])
 
@@ -123,10 +124,6 @@ def _mean(verdict: Verdict, values: Sequence[float]) -> str:
     if measure.is_log:
         return measure.text(t_interval(values).mean)
     return mean_of(values, measure.digits, measure.most)
-
-
-def _difference(verdict: Verdict) -> str:
-    return tables.signed(verdict.difference, verdict.result.measure.digits)
 
 
 def _milliseconds(runs: tuple[Run, ...]) -> float:
