@@ -21,16 +21,6 @@ OF_SCHEME = "position."
 CHOICES = ("task.", "parent.")  # settings with which one could choose between two results
 
 
-def with_runs(studies: list[Study], runs: list[Run]) -> tuple[list[tuple[Study, Runs]], list[str]]:
-    """Each study of a folder with those of its `runs` that are its own; none, and the problem, if
-    `find` refuses.
-    """
-    try:
-        return [(study, find(study, runs)) for study in studies], []
-    except ConfigError as error:
-        return [], [str(error)]
-
-
 def find(study: Study, runs: list[Run]) -> Runs:
     """The runs of a study that have ended. Raises ConfigError for two of one cell, which differ in
     another setting.

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from rope_lab.results.plans.find import setups_with_studies, with_runs
+from rope_lab.results.plans.find import find, setups_with_studies
 from rope_lab.results.plans.study import of_rows
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import ByFolder, is_kept, one_each, with_those_below
 from rope_lab.results.records.setups import Setup
+from rope_lab.text import ConfigError
 
 
 def to_read(folders: Iterable[Path]) -> list[Path]:
@@ -41,7 +42,8 @@ def setups_of_folders(found: ByFolder, published: Published) -> tuple[list[Setup
     planned = []
     runs, problems = one_each(*found.values())
     for folder, part in found.items():
-        of_plan, wrong = with_runs(of_rows(folder), part)
-        planned += of_plan
-        problems += wrong
+        try:
+            planned += [(study, find(study, part)) for study in of_rows(folder)]
+        except ConfigError as error:  # none of the folder then
+            problems.append(str(error))
     return setups_with_studies(runs, published, planned), problems
