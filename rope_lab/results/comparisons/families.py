@@ -34,7 +34,7 @@ def between(
         theirs=setup.arm(other),
         test=test,
         published=tuple(setup.report.published_gains(scheme, other)) if setup.versions else (),
-        untested=max(setup.published.untested.get(setup.scale, 0), FEWEST - 1),
+        fewest=max(setup.published.untested.get(setup.scale, 0) + 1, FEWEST),
     )
 
 

@@ -1,12 +1,10 @@
 """The families of planned tests, and their results from kept runs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rope_lab.results.comparisons.answers import Comparison, Family, Result, answer, samples
 from rope_lab.results.plans import evidence
-from rope_lab.results.plans.evidence import Flaw
 from rope_lab.results.plans.find import Runs, find, untested
 from rope_lab.results.plans.study import NAME, PlannedTest, Study, called, load, of_rows
 from rope_lab.results.records.catalogue import Published
@@ -15,25 +13,6 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 
 TESTS = {"t": "t_or_sign_flip"}  # of a plan, where its name is another
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlannedFamily(Family):
-    """The primary or the secondary tests of a study.
-
-    found:    the runs of the study that have ended
-    problems: why it does not count as planned, the worst first
-    """
-
-    study: Study
-    found: Runs
-    problems: list[Flaw] = field(default_factory=list)
-    planned = True
-
-    @property
-    def open(self) -> bool:
-        """Whether runs are to come."""
-        return len(self.found) < len(self.study.cells)
 
 
 def of_study(
@@ -51,7 +30,7 @@ def of_study(
     reason = untested(study, found) or _unrecorded(asked.values())
     results = []
     for tests, corrected in ((study.primary, True), (study.secondary, False)):
-        family = PlannedFamily(
+        family = Family(
             comparisons=[asked[test.name] for test in tests],
             several="planned tests",
             one="one planned test",

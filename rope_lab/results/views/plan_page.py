@@ -4,9 +4,8 @@ import math
 
 import pandas as pd
 
-from rope_lab.results.comparisons.answers import Result, samples
+from rope_lab.results.comparisons.answers import Family, Result, samples
 from rope_lab.results.comparisons.words import plan_word
-from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.find import named, unnamed
 from rope_lab.results.plans.study import NAME, called
 from rope_lab.results.records.catalogue import Published
@@ -76,11 +75,11 @@ def section(results: list[Result], published: Published, correction: str = "") -
     return "\n\n".join([*parts, markdown(_every_seed(results, published))])
 
 
-def _untested(family: PlannedFamily) -> str:
+def _untested(family: Family) -> str:
     return "open" if family.open else "none"
 
 
-def _ended(family: PlannedFamily) -> str:
+def _ended(family: Family) -> str:
     """How many runs have ended and diverged, and which direction is better."""
     study, diverged = family.study, "none diverged"
     cells = [cell for cell, run in family.found.items() if run.status == "diverged"]

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rope_lab.results.comparisons.answers import Result
+from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
-from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
@@ -38,7 +37,7 @@ class Verdict:
     relatives: list[str] = field(default_factory=list)
 
     @property
-    def family(self) -> PlannedFamily:
+    def family(self) -> Family:
         return self.result.family
 
     @property
