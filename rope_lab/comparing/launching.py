@@ -9,6 +9,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
 from rope_lab.results.plans.bill import Bill
+from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError
@@ -78,6 +79,28 @@ def made(
     if len(runs) < len(jobs):
         raise Stopped(f"{len(runs)} of {len(jobs)} runs have ended; the same command resumes")
     return runs
+
+
+def searched(
+    search: Search,
+    jobs: dict[Cell, Job],
+    words: Callable[[Cell], list[str]],
+    gain: Callable[[Run], float],
+    folder: Path,
+) -> tuple[dict[Cell, Run], SearchState]:
+    """The runs of a search that have ended, and how far it is.
+
+    jobs:  gets a job for each run so far, ended or missing
+    words: the overrides of a run; gain: its value, higher is better
+    """
+    while True:
+        of_jobs = ended(list(jobs.values()), folder)
+        runs = {cell: of_jobs[job] for cell, job in jobs.items() if job in of_jobs}
+        progress = search.progress({cell: gain(run) for cell, run in runs.items()})
+        new = [cell for cell in progress.missing if cell not in jobs]
+        if not new:
+            return runs, progress
+        jobs |= dict(zip(new, jobs_of(list(map(words, new)), folder), strict=True))
 
 
 def launch(launcher: dict[str, Any], jobs: Sequence[Job], name: str, shows_scores: bool) -> None:

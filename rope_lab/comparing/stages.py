@@ -125,7 +125,7 @@ def _overrides(order: Order, study: Study) -> list[list[str]]:
 
 def _frozen(order: Order, found: Found) -> str:
     """The text of the plan, from what the search found."""
-    result, best = found.result, found.progress.best
+    result, best = found.result, found.best
     measure, (_, baseline) = result.measure, result.means
     wanted = order.difference or freeze.smallest_difference(measure, float(baseline))
     size = freeze.size(result.differences, wanted, order.most_pairs)
@@ -137,7 +137,7 @@ def _frozen(order: Order, found: Found) -> str:
         task=order.copied(order.task),
         scale=order.scale,
         measure=measure,
-        report=found.report,
+        report=result.comparison.report,
         settings=_settings(order, found.runs),
         reason=freeze.reason(size, measure, len(result.pairs)),
         difference=wanted,
@@ -146,7 +146,7 @@ def _frozen(order: Order, found: Found) -> str:
     )
     seeds = _fresh_seeds(order, draft, size.pairs)
     rates = ", ".join(f"{run_name(scheme)} {rate:g}" for scheme, rate in best.items())
-    say(f"learning rates: {rates}, of {len(found.progress.rates)}")
+    say(f"learning rates: {rates}, of {len(found.rates)}")
     say(draft.reason)
     say(f"frozen: {short_path(order.folder / NAME)}, {seeds_text(seeds)}, sign-flip test")
     return freeze.plan_text(draft, seeds)

@@ -8,7 +8,7 @@ from rope_lab.results.plans import evidence
 from rope_lab.results.plans.find import Runs, find, untested
 from rope_lab.results.plans.study import NAME, PlannedTest, Study, called, load, of_rows
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.kept import read_kept
+from rope_lab.results.records.kept import Found, read_kept
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 
@@ -71,7 +71,7 @@ def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str
     Raises ConfigError, OSError.
     """
     studies = list(load(plan).studies.values()) if plan.exists() else []
-    kept: dict[str, tuple[list[Run], list[str]]] = {}
+    kept: dict[str, Found] = {}
     for rows in dict.fromkeys(study.rows for study in studies):
         folder = plan.parent / rows
         kept[rows] = read_kept(folder) if folder.is_dir() else ([], [])

@@ -1,7 +1,7 @@
 """The verdict of one comparison, and the paragraph that states it."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ class Verdict:
     searched: list[Run]
     names: tuple[str, str]
     tries: list[dict[str, Any]]
-    edited: list[str] = field(default_factory=list)
-    relatives: list[str] = field(default_factory=list)
+    edited: list[str]
+    relatives: list[str]
 
     @property
     def family(self) -> Family:
