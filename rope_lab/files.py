@@ -50,6 +50,14 @@ def check_regular(path: Path) -> None:
         raise OSError(22, "is a link or not a regular file; nothing is written there", str(path))
 
 
+def check_ours(path: Path, begin: str) -> None:
+    """Raise ConfigError if there is a file of that name that begins otherwise, so that another
+    wrote it.
+    """
+    if path.exists() and not path.read_bytes().startswith(begin.encode()):
+        raise ConfigError(f"{path}: was not written by this command, and stays; move it away")
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder if it does not exist. Raises OSError if a link or a file stands in its
     place.

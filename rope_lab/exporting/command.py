@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 from string import Template
 
-# isort: split
-
 from rope_lab.exporting import parity
-from rope_lab.files import write_whole
+from rope_lab.files import check_ours, write_whole
 from rope_lab.places import HERE
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, nearest, say
 
@@ -135,8 +133,7 @@ def write(name: str, target: str, folder: Path) -> list[Path]:
         folder / f"test_{module}.py": f"{MARK} The parity test of {module}.py.\n{filled}",
     }
     for path in contents:
-        if path.exists() and not path.read_text("utf-8", "replace").startswith(MARK):
-            raise ConfigError(f"{path}: was not written by this command; give another --out")
+        check_ours(path, MARK)
     for path, content in contents.items():
         write_whole(path, content.encode())
     return [*contents]

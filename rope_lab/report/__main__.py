@@ -14,7 +14,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from rope_lab import command
-from rope_lab.files import check_regular, write_whole
+from rope_lab.files import check_ours, check_regular, write_whole
 from rope_lab.report.contents import Recorded, contents, read_probes
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.plans import families
@@ -28,7 +28,6 @@ from rope_lab.results.records.folders import (
 )
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import against
-from rope_lab.results.views.tables import check_ours
 from rope_lab.text import argument_parser, errors_as_exit, say, short_path
 
 MADE = "<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each page begins

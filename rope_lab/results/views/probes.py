@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 from pydantic.dataclasses import dataclass
 
-from rope_lab.files import write_whole
+from rope_lab.files import check_ours, write_whole
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import DAMAGE
-from rope_lab.results.views.tables import NONE, Table, bullets, check_ours, escaped, markdown
+from rope_lab.results.views.tables import NONE, Table, bullets, escaped, markdown
 from rope_lab.text import ConfigError, first_line, plain
 
 OVERLAY = "overlay.svg"  # all runs of a folder

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from rope_lab.files import make_folder, write_whole
+from rope_lab.files import check_ours, make_folder, write_whole
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
-from rope_lab.text import ConfigError, plain, say
+from rope_lab.text import plain, say
 
 # Markdown's special characters within a line, except HTML's; a bracket is special only at the end
 # of a link's text
@@ -115,14 +115,6 @@ def csv(table: Table) -> str:
 
 def bullets(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
-
-
-def check_ours(page: Path, begin: str) -> None:
-    """Raise ConfigError if there is a file of that name that begins otherwise, so that another
-    wrote it.
-    """
-    if page.exists() and not page.read_bytes().startswith(begin.encode()):
-        raise ConfigError(f"{page}: was not written by this command, and stays; move it away")
 
 
 def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = None) -> None:
