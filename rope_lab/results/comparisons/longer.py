@@ -88,14 +88,50 @@ def measure_at(report: TaskReport, length: int) -> Measure:
     return replace(MEASURES["eval/loss"], metric=f"{LENGTH_LOSS}/{length}")
 
 
-def difference(
-    ours: list[Run], theirs: list[Run], report: TaskReport, measure: Measure
-) -> Interval:
-    """Ours − theirs over parents, with its 95% interval."""
-    arms = Arm("ours", tuple(ours)), Arm("theirs", tuple(theirs))
-    return answered(Comparison(report, measure, *arms)).difference
+@dataclass(frozen=True)
+class Reading:
+    """The ways to read texts of one length, and their numbers at that length."""
+
+    ways: Ways
+    report: TaskReport
+
+    @property
+    def first(self) -> Key:
+        """One of the ways: all have its length and the name of that."""
+        return next(iter(self.ways))
+
+    @property
+    def measure(self) -> Measure:
+        return measure_at(self.report, self.first.length)
+
+    def by_steps(self) -> list["Reading"]:
+        """The ways without further training, then those with it."""
+        found = []
+        for steps in sorted({key.steps for key in self.ways}):
+            alike = {key: runs for key, runs in self.ways.items() if key.steps == steps}
+            found.append(Reading(alike, self.report))
+        return found
+
+    def windows(self, key: Key) -> Key | None:
+        """Windows of the training length, with further training too if the way has it."""
+        for other in self.ways:
+            if other.way == WINDOWS and bool(other.steps) == bool(key.steps):
+                return other
+        return None
+
+    def difference(self, key: Key, other: Key) -> Interval:
+        """One way − another over parents, with its 95% interval."""
+        arms = (Arm(each.label, tuple(self.ways[each])) for each in (key, other))
+        return answered(Comparison(self.report, self.measure, *arms)).difference
+
+    def is_better(self, found: Interval) -> bool:
+        """Whether an interval lies on the better side of 0."""
+        return found.low > 0 if self.measure.higher_is_better else found.high < 0
 
 
-def is_better(found: Interval, measure: Measure) -> bool:
-    """Whether an interval lies on the better side of 0."""
-    return found.low > 0 if measure.higher_is_better else found.high < 0
+def readings(ways: Ways, report: TaskReport) -> list[Reading]:
+    """The ways to read each length."""
+    found: dict[str, dict[Key, list[Run]]] = {}
+    for key, runs in ways.items():
+        found.setdefault(key.times, {})[key] = runs
+    return [Reading(own, report) for own in found.values()]
