@@ -140,10 +140,12 @@ class Setup:
         """The shortest and the longest problems of training, counted as `lengths` are; None if
         unknown.
         """
-        length = self.report.length
-        longest = self.settings.get(length["longest"])
-        shortest = self.settings.get(length.get("shortest")) or length.get("least", longest)
-        return (shortest, longest) if longest else None
+        named = self.report.length  # settings, and the `least` length of a task without `shortest`
+        longest = self.settings.get(named["longest"])
+        if not longest:
+            return None
+        shortest = self.settings.get(named.get("shortest"))
+        return shortest or named.get("least", longest), longest
 
     def is_alike(self, other: "Setup") -> bool:
         """Whether they differ at most in their learning rate."""

@@ -37,12 +37,19 @@ def draw(
     names: dict[Setup | Sweep, str] = {}
     files: dict[str, bytes] = {}
     for each in drawable(shown):
-        kind = "sweep" if isinstance(each, Sweep) else "lengths" if each.lengths else "curves"
+        kind = _kind(each)
         name = f"{each.file}-{kind}.svg"
         if name in files:
             name = f"{each.file}-{each.recipe_id}-{kind}.svg"
         names[each], files[name] = name, (form or render.svg)(CHARTS[kind](each))
     return names, files
+
+
+def _kind(each: Setup | Sweep) -> str:
+    """The name in CHARTS of its figure."""
+    if isinstance(each, Sweep):
+        return "sweep"
+    return "lengths" if each.lengths else "curves"
 
 
 def drawable(shown: Collection[Setup | Sweep]) -> list[Setup | Sweep]:
