@@ -18,9 +18,14 @@ from rope_lab.results.records.setups import Arm
 
 def samples(arm: Arm, measure: Measure) -> pd.DataFrame:
     """The values of an arm under a measure that are recorded: `value pair_as`, by seed."""
-    rows = [(run.seed, measure.of(run), run.pair_as) for run in arm.runs]
-    table = pd.DataFrame(rows, columns=["seed", "value", "pair_as"]).astype({"value": float})
-    return table.set_index("seed").dropna(subset="value")
+    values = [measure.of(run) for run in arm.runs]
+    recorded = [pair for pair in zip(arm.runs, values, strict=True) if not pd.isna(pair[1])]
+    columns = {
+        "value": np.array([value for _, value in recorded], float),
+        "pair_as": [run.pair_as for run, _ in recorded],
+    }
+    seeds = pd.Index([run.seed for run, _ in recorded], dtype=int, name="seed")
+    return pd.DataFrame(columns, seeds)
 
 
 @dataclass(frozen=True, eq=False)

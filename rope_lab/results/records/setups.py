@@ -155,7 +155,8 @@ class Setup:
 
     def arm(self, scheme: str) -> Arm:
         """The runs of a scheme, to be compared."""
-        return Arm(scheme, tuple(self.runs[self.runs.scheme == scheme].run))
+        named = zip(self.runs.scheme, self.runs.run, strict=True)
+        return Arm(scheme, tuple(run for name, run in named if name == scheme))
 
     def deviations(self) -> list[str]:
         """Each setting that differs from the write-up's."""
