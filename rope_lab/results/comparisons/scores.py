@@ -47,15 +47,15 @@ def widest(setups: list[Setup]) -> list[Setup]:
     """Of each task, the group in which most schemes have FEWEST seeds; then one at the recipe's
     rate.
     """
-    found: dict[str, tuple[tuple[int, bool], Setup]] = {}
-    for setup in setups:
-        preference = _preference(setup)
-        schemes, _ = preference
-        known = found.get(setup.report.title)
-        if schemes > 1 and (known is None or preference > known[0]):
-            found[setup.report.title] = preference, setup
-    chosen = [setup for _, setup in found.values()]
-    return sorted(chosen, key=lambda each: (rank(each.published.tasks, each.task), each.scale))
+    found: dict[str, Setup] = {}
+    preference = {setup: _preference(setup) for setup in setups}
+    for setup in sorted(setups, key=lambda each: preference[each], reverse=True):
+        schemes, _ = preference[setup]
+        if schemes > 1:
+            found.setdefault(setup.report.title, setup)
+    return sorted(
+        found.values(), key=lambda each: (rank(each.published.tasks, each.task), each.scale)
+    )
 
 
 def _preference(setup: Setup) -> tuple[int, bool]:
