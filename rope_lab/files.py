@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,13 @@ def make_folder(folder: Path) -> None:
     if folder.is_symlink():
         raise OSError(40, "is a symbolic link, which is not followed", str(folder))
     folder.mkdir(exist_ok=True)
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files, by their names, into a folder, which is made if it does not exist."""
+    make_folder(folder)
+    for name, content in contents.items():
+        write_whole(folder / name, content)
 
 
 def digest(content: bytes | memoryview) -> str:

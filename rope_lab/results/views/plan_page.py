@@ -168,4 +168,4 @@ def _every_seed(results: list[Result], published: Published) -> Table:
             of_steps = measure.is_log or measure.at == "first step"
             columns[name] = values.map(step_text if of_steps else "{:.4g}".format)
     table = pd.DataFrame(columns).sort_index().fillna(NONE).rename_axis("seed").reset_index()
-    return Table(table.astype(str).to_dict("records"), "Every seed")
+    return Table(table.astype(str).to_dict("records"))

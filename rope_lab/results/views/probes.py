@@ -128,14 +128,14 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     parts = [escaped(title.format(**found)), markdown(table(probed.outcomes)), bullets(origins)]
     # Not one number per line.
     whole = json.dumps(found, indent=None if found.get("attention") else 1)
-    written = {"json": f"{whole}\n".encode(), "md": ("\n\n".join(parts) + "\n").encode()}
+    page, text = f"{stem.name}.md", "\n\n".join(parts) + "\n"
+    files = {f"{stem.name}.json": f"{whole}\n".encode(), page: text.encode()}
     if drawn and probed.costs:
-        written["svg"] = overlay([probed])
-    check_ours(stem.with_name(f"{stem.name}.md"), escaped(HEAD.format(**found)))
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in written]
-    for path, content in zip(paths, written.values(), strict=True):
-        write_whole(path, content)
-    return paths
+        files[f"{stem.name}.svg"] = overlay([probed])
+    check_ours(stem.parent / page, escaped(HEAD.format(**found)))
+    for name, content in files.items():  # the folder may be a link of the user's
+        write_whole(stem.parent / name, content)
+    return [stem.parent / name for name in files]
 
 
 def _origin(name: str, about: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rope_lab.files import check_ours, make_folder, write_whole
+from rope_lab.files import check_ours, write_files, write_whole
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
 from rope_lab.text import plain, say
@@ -132,9 +132,8 @@ def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = 
 
 def write_figures(folder: Path, figures: dict[str, bytes]) -> None:
     """Write SVGs, by the names of their files, into figures/ of a folder of pages."""
-    for name, svg in figures.items():
-        make_folder(folder / "figures")
-        write_whole(folder / "figures" / name, svg)
+    if figures:
+        write_files(folder / "figures", figures)
 
 
 def number(value: float, digits: int | None) -> str:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rope_lab.files import make_folder, write_whole
+from rope_lab.files import write_files
 from rope_lab.places import ROOT
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.plans.study import run_name
@@ -36,9 +36,7 @@ def write(verdict: Verdict) -> None:
         "verdict.csv": tables.csv(every_seed(verdict)).encode(),
         "verdict.json": (json.dumps(as_json(verdict), indent=2) + "\n").encode(),
     }
-    make_folder(verdict.folder)
-    for name, content in files.items():
-        write_whole(verdict.folder / name, content)
+    write_files(verdict.folder, files)
 
 
 def page(verdict: Verdict) -> str:
