@@ -68,7 +68,7 @@ def extend(
 def _made(jobs: Jobs, launcher: dict, folder: Path, ask: Asks) -> dict[Key, list[Run]]:
     """The runs of all jobs; those that are missing are made. Raises Stopped."""
 
-    def bill(waiting: list[Job], before: list[Run]) -> None:
+    def bill(waiting: list[Job], _: list[Run]) -> None:
         seconds, source = _seconds(waiting, launcher)
         ask(Bill("extend", len(waiting), seconds, source, sweep.shares(launcher)[0]))
 

@@ -185,7 +185,9 @@ def tested(result: Result | None, column: str) -> dict[str, str]:
 def interval(found: Interval, form: str) -> str:
     """`2.3 [2.1, 2.5]`; `form`: of each number, such as `+.1f`."""
     mean, low, high = (format(each, form) for each in (found.mean, found.low, found.high))
-    return (NONE, f"{mean} (one seed)", f"{mean} [{low}, {high}]")[min(found.n, 2)]
+    if not found.n:
+        return NONE
+    return f"{mean} [{low}, {high}]" if found.n > 1 else f"{mean} (one seed)"
 
 
 def strong_if(condition: bool, text: str) -> str:
