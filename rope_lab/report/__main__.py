@@ -71,8 +71,8 @@ def main(arguments: list[str] | None = None) -> None:
         probed += found
         problems += unread
     for part in shown:
-        problems += part.content.problems
-    if not any(part.content.setups for part in shown):
+        problems += part.problems
+    if not any(part.setups for part in shown):
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
     outcomes = _outcomes(folders, recorded, published)
     count = sum(len(setup.runs) for setup in setups)

@@ -11,7 +11,6 @@ import jinja2
 import markupsafe
 
 from rope_lab.report import figures
-from rope_lab.report.contents import Folder
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.records.catalogue import Published
@@ -38,7 +37,7 @@ ORIGIN = [
 
 
 def render(
-    folders: list[Folder],
+    folders: list[Content],
     count: int,
     probed: list[Probed],
     published: Published,
@@ -52,10 +51,9 @@ def render(
     problems: lines on records that could not be read or counted
     """
     found, sections = [], []
-    for folder in folders:
-        content = folder.content
-        found += [] if folder.below else content.verdicts
-        sections.append((folder, [_section(content, each) for each in content.sections]))
+    for content in folders:
+        found += [] if content.below else content.verdicts
+        sections.append((content, [_section(content, each) for each in content.sections]))
     measured = [verdict for verdict in found if verdict.gain.n]
     drawing = forest(measured, published, vega.CLEAR).decode() if measured else ""
     data = {

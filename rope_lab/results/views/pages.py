@@ -46,12 +46,15 @@ class Content:
 
     studied: the results of each study of the plan in the folder
     problems: lines on runs that could not be read or counted
+    title, below: on a page of several folders; `below` another one, whose verdicts lead the page
     """
 
     setups: list[Setup]
     published: Published
     problems: list[str]
     studied: list[list[Result]]
+    title: str = ""
+    below: bool = False
 
     @cached_property
     def verdicts(self) -> list[Result]:
