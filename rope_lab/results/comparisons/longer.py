@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from rope_lab.results.comparisons.answers import Comparison, answered
 from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, MEASURES, Measure
+from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.text import ConfigError
@@ -83,9 +83,8 @@ def measure_at(report: TaskReport, length: int) -> Measure:
     """The share of problems correct at a length or, of a task without grades, the loss at the
     positions up to it.
     """
-    if report.measure.share:
-        return replace(report.measure, metric=f"{LENGTH}/{length}")
-    return replace(MEASURES["eval/loss"], metric=f"{LENGTH_LOSS}/{length}")
+    kind = LENGTH if report.measure.share else LENGTH_LOSS
+    return report.measure_of(f"{kind}/{length}")
 
 
 @dataclass(frozen=True)

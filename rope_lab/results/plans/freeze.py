@@ -14,9 +14,9 @@ from rope_lab.results.comparisons.stats import (
     spread_interval,
     spread_limit,
 )
-from rope_lab.results.plans.study import NAME, OF_LENGTHS, Plan, Study, called, from_yaml
+from rope_lab.results.plans.study import NAME, Plan, Study, called, from_yaml
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import Measure, declared
+from rope_lab.results.records.measures import Measure
 from rope_lab.text import ConfigError
 
 FIRST_SEED = 200
@@ -80,13 +80,8 @@ def measure_of(report: TaskReport, name: str) -> Measure:
         title, threshold = next(iter(report.thresholds.items()))
         steps = {"unit": f"logarithm of steps until {title}", "digits": 3, "times": 1}
         return replace(threshold, at="log steps", **steps)
-    kind = name.partition("/")[0]
-    if kind in OF_LENGTHS:
-        graded = OF_LENGTHS[kind] == report.measure.higher_is_better
-        like = report.measure if graded else declared("eval/loss")
-        return replace(like, metric=name, higher_is_better=OF_LENGTHS[kind])
-    if known := declared(name):
-        return known
+    if measure := report.measure_of(name):
+        return measure
     raise ConfigError(
         f"--measure {name}: no run records it; score, steps, or a metric such as "
         "eval/loss or length/24"

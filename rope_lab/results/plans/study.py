@@ -16,7 +16,7 @@ from rope_lab.files import digest
 from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, MEASURES, At, Measure, declared
+from rope_lab.results.records.measures import MEASURES, At, Measure, declared, like
 from rope_lab.results.records.run import Name, reason
 from rope_lab.shipped import recipe
 from rope_lab.text import ConfigError, first_line, flat, nearest, short_path, show
@@ -26,10 +26,6 @@ PLAN = ROOT / "results" / NAME
 ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
 STRICT = ConfigDict(extra="forbid")
 RECORDED = {*GROUPS, "threads"} - {"parent"}
-# Metrics `length/24`, `length_loss/256`, and whether higher is better.
-OF_LENGTHS = {LENGTH: True, LENGTH_LOSS: False}
-
-
 COUNTED: dict[str, At] = {"sign": "first step", "mcnemar": "reached"}  # tests of counts of pairs
 
 
@@ -96,10 +92,8 @@ class PlannedTest:
     @property
     def higher_is_better(self) -> bool | None:
         """Of its metric; None if no run records that."""
-        measure = declared(self.metric)
-        if measure:
-            return measure.higher_is_better
-        return OF_LENGTHS.get(self.metric.partition("/")[0])
+        measure = like(self.metric)
+        return measure and measure.higher_is_better
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -202,7 +196,7 @@ class Study:
             return Measure(unit=test.unit or "logarithm of steps", digits=2, **fixed)
         if (test.metric, test.times) == (report.measure.metric, report.measure.times):
             return replace(report.measure, **fixed)
-        shown = declared(test.metric) or report.measure
+        shown = report.measure_of(test.metric)
         return replace(shown, unit=test.unit or test.metric, **fixed)
 
 

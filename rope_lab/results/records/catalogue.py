@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from rope_lab.places import ROOT
-from rope_lab.results.records.measures import MEASURES, Measure
+from rope_lab.results.records.measures import MEASURES, Measure, like
 from rope_lab.results.records.run import Record, Run, Settings, one_line
 
 SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
@@ -55,6 +55,16 @@ class TaskReport(SimpleNamespace):
             self.measure.sign * (float(ours.split()[0]) - float(theirs.split()[0]))
             for ours, theirs in zip(*versions, strict=False)
         ]
+
+    def measure_of(self, metric: str) -> Measure | None:
+        """The measure of a metric; of problems of one length, `length/24`, shown as the task's own
+        if that is of their kind. None if no run records it.
+        """
+        declared = like(metric)
+        if declared is None or declared.metric == metric:
+            return declared
+        is_own = declared.share == self.measure.share
+        return replace(self.measure if is_own else declared, metric=metric)
 
 
 class Published(SimpleNamespace):

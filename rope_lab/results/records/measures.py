@@ -11,6 +11,8 @@ from rope_lab.results.records.run import Run
 
 At = Literal["last", "mean", "first step", "log steps", "reached", "ever reached"]
 POSITION, LENGTH, LENGTH_LOSS = "answer_position", "length", "length_loss"  # slices
+# Problems of one length are metrics too, `length/24`, of the same kind as these.
+OF_LENGTHS = {LENGTH: "eval/accuracy", LENGTH_LOSS: "eval/loss"}
 AT = "_at_"  # within a slice's name: of an attribute, at a length
 LOSS_ATTRIBUTES = {POSITION, LENGTH_LOSS}  # others: shares of problems
 
@@ -142,3 +144,10 @@ DECLARED = (
 )
 MEASURES = {measure.metric: measure for measure in DECLARED}
 declared = MEASURES.get
+
+
+def like(metric: str) -> Measure | None:
+    """The declared measure of a metric, or the one that problems of one length are like; None if
+    no run records it.
+    """
+    return declared(OF_LENGTHS.get(metric.partition("/")[0], metric))
