@@ -57,16 +57,23 @@ def search(order: Order, asks: Asks) -> Found:
     usual = config.load(*common, f"position={path_of(schemes[0], order.folder)}")
     rates, seeds = order.search
     plan = Search(schemes, usual.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
+    runs, progress = _made(order, plan, common, asks)
+    result = _at_best_rates(order, progress.best, runs)
+    _check_room(order, result)
+    return Found(progress.best, progress.rates, result, list(runs.values()))
+
+
+def _made(
+    order: Order, plan: Search, common: list[str], asks: Asks
+) -> tuple[dict[Cell, Run], SearchState]:
+    """The runs of the search, made if they are missing, and what it found. Raises Stopped."""
     jobs: dict[Cell, Job] = {}
-
-    def look() -> tuple[dict[Cell, Run], SearchState]:
-        words, gain = partial(_words, order, common), partial(_gain, order)
-        return searched(plan, jobs, words, gain, order.folder)
-
+    words, gain = partial(_words, order, common), partial(_gain, order)
+    look = partial(searched, plan, jobs, words, gain, order.folder)
     runs, progress = look()
     if progress.missing:
         if not runs:
-            for scheme in schemes:
+            for scheme in plan.schemes:
                 _check_scheme(order, scheme, common)
         missing = [jobs[cell] for cell in progress.missing]
         asks(_bill(order, plan, missing, list(runs.values())))
@@ -74,9 +81,7 @@ def search(order: Order, asks: Asks) -> Found:
         waiting = [jobs[cell] for cell in progress.missing]
         launch(order.launcher, waiting, "search", shows_scores=True)
         runs, progress = look()
-    result = _at_best_rates(order, progress.best, runs)
-    _check_room(order, result)
-    return Found(progress.best, progress.rates, result, list(runs.values()))
+    return runs, progress
 
 
 def _check_measure(order: Order) -> None:

@@ -24,7 +24,7 @@ from rope_lab.results.plans.freeze import Draft
 from rope_lab.results.plans.study import NAME, Study, position_of, run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import keep, read_kept
-from rope_lab.results.records.known import Known, known_runs
+from rope_lab.results.records.known import known_seeds
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import seeds as seeds_text
@@ -82,10 +82,8 @@ def verdict(order: Order, study: Study, runs: dict[Job, Run]) -> Verdict:
     keep(list(runs.values()), rows)
     primary, *secondary = of_study(study, list(runs.values()), published, order.folder / NAME)
     ours, theirs = map(position_of, study.seeds)
-    alike = []
-    for line in tries.read(order.folder.parent):
-        if ({*line["schemes"]}, line["task"]) == ({ours, theirs}, study.task):
-            alike.append(line)
+    every, asked = tries.read(order.folder.parent), ({ours, theirs}, study.task)
+    alike = [line for line in every if ({*line["schemes"]}, line["task"]) == asked]
     found = Verdict(
         folder=order.folder,
         result=primary,
@@ -158,7 +156,7 @@ def _fresh_seeds(order: Order, draft: Draft, pairs: int) -> list[int]:
     """
     own = tries.of_folder(order.folder)
     others = [line for line in tries.read(order.folder.parent) if line not in own]
-    spent = tries.seeds(others) | {run.seed for run in _known(order)}
+    spent = tries.seeds(others) | _known_seeds(order)
     seeds = freeze.fresh_seeds(pairs, spent)
     again = freeze.study_of(freeze.plan_text(draft, seeds))
     if again.digest in tries.digests(own):
@@ -251,11 +249,11 @@ def _same(typed_value: str, frozen: Any) -> bool:
         return False
 
 
-def _known(order: Order) -> list[Known]:
-    """All known runs of the task and scale."""
-    every = [*known_runs(RESULTS), *known_runs(order.folder)]
-    asked = run_name(order.task), order.scale
-    return [run for run in every if (run.task, run.scale) == asked]
+def _known_seeds(order: Order, plan: str = "") -> set[int]:
+    """The seeds of all known runs of the task and scale; plan: the digest of one whose runs do not
+    count.
+    """
+    return known_seeds([RESULTS, order.folder], run_name(order.task), order.scale, plan)
 
 
 def _check_plan(order: Order, study: Study, before: list[Run]) -> None:
@@ -265,8 +263,7 @@ def _check_plan(order: Order, study: Study, before: list[Run]) -> None:
         raise ConfigError(f"{order.folder / NAME}: {changed}; restore it, or start over with --out")
     if before:
         return
-    known = {run.seed for run in _known(order) if run.plan != study.digest}
-    spent = sorted(known & {seed for _, seed in study.cells})
+    spent = sorted(_known_seeds(order, study.digest) & {seed for _, seed in study.cells})
     if spent:
         fresh = "has known runs of this task; a plan needs fresh seeds"
         raise ConfigError(f"{order.folder / NAME}: seed {spent[0]} {fresh}")

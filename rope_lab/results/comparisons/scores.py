@@ -133,16 +133,14 @@ def mean_ranks(tasks: list[Column]) -> pd.DataFrame:
     random = np.random.default_rng(0)
     observed, resampled = [], []
     for column in tasks:
-        means, others = [], []
-        for name in names:
-            values = column.scores[name].to_numpy()
-            means.append(values.mean())
-            others.append(random.choice(values, (RESAMPLES, len(values))).mean(axis=1))
+        values = [column.scores[name].to_numpy() for name in names]
+        means = [each.mean() for each in values]
+        others = [random.choice(each, (RESAMPLES, len(each))).mean(axis=1) for each in values]
         observed.append(rankdata(-np.array(means)))
         resampled.append(rankdata(-np.array(others), axis=0))
     table = pd.DataFrame({"mean": np.mean(observed, axis=0)}, index=names)
-    chosen = random.integers(len(tasks), size=(RESAMPLES, len(tasks)))
     ranks_TSN = np.array(resampled)  # tasks, schemes, resamples
+    chosen = random.integers(len(tasks), size=(RESAMPLES, len(tasks)))  # the tasks of each resample
     ranks_NTS = ranks_TSN[chosen, :, np.arange(RESAMPLES)[:, None]]
     ranks_NS = ranks_NTS.mean(axis=1)
     table["low"], table["high"] = np.quantile(ranks_NS, [0.025, 0.975], axis=0)

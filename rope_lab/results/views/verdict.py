@@ -9,6 +9,7 @@ from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
 from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.tries import Tries
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, numbers
@@ -32,7 +33,7 @@ class Verdict:
     secondary: list[Result]
     searched: list[Run]
     names: tuple[str, str]
-    tries: list[dict[str, Any]]
+    tries: Tries
     edited: list[str]
     relatives: list[str]
 
