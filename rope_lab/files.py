@@ -7,9 +7,8 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, Record
 
 FORMAT, DIGEST = "format", "digest"  # keys of a sealed record
 VERSION = 2  # of its format
@@ -97,18 +96,18 @@ def damaged(folder: Path, digests: dict[str, str]) -> list[str]:
     return changed
 
 
-def sealed(content: dict[str, Any], version: int = VERSION) -> dict[str, Any]:
+def sealed(content: Record, version: int = VERSION) -> Record:
     """`content` with its format and a digest, so that `read_sealed` notices a change."""
     plain = {FORMAT: version} | {key: value for key, value in content.items() if key != DIGEST}
     return plain | {DIGEST: digest(json.dumps(plain, allow_nan=False).encode())}
 
 
-def as_json(content: dict[str, Any]) -> bytes:
+def as_json(content: Record) -> bytes:
     """An object as readable JSON."""
     return json.dumps(content, indent=2, allow_nan=False).encode() + b"\n"
 
 
-def read_sealed(path: Path) -> dict[str, Any] | None:
+def read_sealed(path: Path) -> Record | None:
     """The record in a JSON file; None if it is unreadable or does not match its digest. Raises
     ConfigError.
     """

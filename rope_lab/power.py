@@ -19,7 +19,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import folders_of_runs, read_or_warn
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
-from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
+from rope_lab.results.views.tables import Row, Strong, Table, bullets, escaped, markdown
 from rope_lab.results.views.terminal import say_markdown
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit
 
@@ -45,7 +45,7 @@ def differences(setup: Setup) -> dict[str, pd.Series]:
     return {scheme: each for scheme, each in compared.items() if each.std() > 0}
 
 
-def row(values: pd.Series, digits: int, difference: float | None, power: float) -> dict[str, str]:
+def row(values: pd.Series, digits: int, difference: float | None, power: float) -> Row:
     """The cells of a scheme with these paired differences."""
     spread, low, high = stats.spread_interval(values)
     cells = {

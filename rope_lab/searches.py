@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.launch import sweep
@@ -10,6 +9,7 @@ from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_ended
+from rope_lab.text import Record
 
 Cell = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Cell, str]  # its best rate, as an override
@@ -50,7 +50,7 @@ def best_rates(jobs: Sequence[Job], extra: Sequence[str]) -> Best:
     return best
 
 
-def bill_of(jobs: Sequence[Job], launcher: dict[str, Any]) -> str:
+def bill_of(jobs: Sequence[Job], launcher: Record) -> str:
     """How long those of these runs take that have not ended: a line for each task and scale, and
     their sum.
     """

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -22,7 +22,7 @@ from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import Best, best_rates, bill_of, cell_of, searched_rates
-from rope_lab.text import ConfigError, argument_parser, nearest, say, show
+from rope_lab.text import ConfigError, Record, argument_parser, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import is_hydra, key_of, typed
@@ -206,7 +206,7 @@ def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
 
 def _asked(
     name: str, overrides: list[str], jobs: int | None
-) -> tuple[list[RunTable], list[str], dict[str, Any]]:
+) -> tuple[list[RunTable], list[str], Record]:
     """Tables, the settings of all their runs, and those of the launcher. Raises ConfigError, also
     if a table itself sets one of these settings.
     """

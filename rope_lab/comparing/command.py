@@ -15,7 +15,6 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rope_lab.comparing import stages
 from rope_lab.comparing.asking import asks, hours
@@ -27,7 +26,7 @@ from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
-from rope_lab.text import ConfigError, argument_parser, say, short_path
+from rope_lab.text import ConfigError, Record, argument_parser, say, short_path
 from rope_lab.train import plugin
 from rope_lab.train.overrides import is_hydra
 from rope_lab.train.stop import ignore
@@ -141,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status)
 
 
-def _status(given: Namespace) -> tuple[int, dict[str, Any]]:
+def _status(given: Namespace) -> tuple[int, Record]:
     """Run the comparison: its exit status, and the verdict or the reason for none as JSON."""
     options = vars(given)
     words, jobs = options.pop("overrides"), options.pop("jobs")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
@@ -12,7 +11,7 @@ from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, Record
 from rope_lab.train.overrides import typed
 from rope_lab.train.plugin import FILE
 
@@ -62,7 +61,7 @@ def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
 def made(
     jobs: Sequence[Job],
     folder: Path,
-    launcher: dict[str, Any],
+    launcher: Record,
     name: str,
     before: Before,
     shows_scores: bool,
@@ -103,7 +102,7 @@ def searched(
         jobs |= dict(zip(new, jobs_of(list(map(words, new)), folder), strict=True))
 
 
-def launch(launcher: dict[str, Any], jobs: Sequence[Job], name: str, shows_scores: bool) -> None:
+def launch(launcher: Record, jobs: Sequence[Job], name: str, shows_scores: bool) -> None:
     """Make runs. Raises Stopped if one has not ended."""
     status = sweep.launch(jobs, launcher, name, shows_scores=shows_scores)
     if status == EXIT_FAILED:

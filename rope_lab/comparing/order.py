@@ -4,13 +4,12 @@ import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
 from rope_lab.results.plans.freeze import FEWEST_PAIRS
 from rope_lab.results.plans.study import run_name
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, Record
 from rope_lab.train import plugin
 from rope_lab.train.overrides import key_of
 
@@ -74,7 +73,7 @@ class Order:
             raise ConfigError(f"{self.ours} and {self.theirs}: have the same name; rename a file")
 
     @functools.cached_property
-    def launcher(self) -> dict[str, Any]:
+    def launcher(self) -> Record:
         """The settings of the launcher. Raises ConfigError."""
         return sweep.launcher_settings(sweep.side_by_side(self.hydra))
 

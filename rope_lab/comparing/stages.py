@@ -30,7 +30,7 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import verdict_page
 from rope_lab.results.views.verdict import Verdict
-from rope_lab.text import ConfigError, say, short_path
+from rope_lab.text import ConfigError, Settings, say, short_path
 from rope_lab.train.overrides import key_of, typed
 
 SEARCH = "search"  # within the folder of a comparison: kept rows
@@ -164,7 +164,7 @@ def _fresh_seeds(order: Order, draft: Draft, pairs: int) -> list[int]:
     return freeze.fresh_seeds(pairs, spent | tries.seeds(own))
 
 
-def _settings(order: Order, runs: list[Run]) -> dict[str, Any]:
+def _settings(order: Order, runs: list[Run]) -> Settings:
     """The settings that the plan fixes: those that were given, and those that the runs of the
     search resolved. Raises ConfigError if these differ.
     """
@@ -182,7 +182,7 @@ def _settings(order: Order, runs: list[Run]) -> dict[str, Any]:
     return fixed
 
 
-def _of_a_machine(run: Run) -> dict[str, Any]:
+def _of_a_machine(run: Run) -> Settings:
     """What `auto` leaves to the machine."""
     return {key: run.settings[key] for key in OF_A_MACHINE} | {"threads": run.threads}
 

@@ -5,7 +5,6 @@ import gzip
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import markupsafe
@@ -21,7 +20,7 @@ from rope_lab.results.views.figures import verdicts as forest
 from rope_lab.results.views.pages import Content
 from rope_lab.results.views.probes import Probed
 from rope_lab.results.views.tables import Strong, number
-from rope_lab.text import plain, show
+from rope_lab.text import Record, plain, show
 
 ORIGIN = [
     "run_id",
@@ -107,7 +106,7 @@ def _packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _section(content: Content, shown: Setup | Sweep) -> dict[str, Any]:
+def _section(content: Content, shown: Setup | Sweep) -> Record:
     """A recipe or sweep: tables, charts, every run."""
     setups = shown.others if isinstance(shown, Sweep) else [shown]
     here = [seed for setup in setups for seed in setup.runs.seed]
@@ -118,7 +117,7 @@ def _section(content: Content, shown: Setup | Sweep) -> dict[str, Any]:
     }
 
 
-def _setup(setup: Setup) -> dict[str, Any]:
+def _setup(setup: Setup) -> Record:
     """Every run with its value and origin, the settings of each scheme, and curves."""
     measure, title = setup.measure, setup.published.title
     values, settings = [], {}

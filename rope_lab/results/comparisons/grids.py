@@ -13,12 +13,14 @@ from rope_lab.results.comparisons.answers import Result, answered
 from rope_lab.results.comparisons.families import between
 from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.measures import Measure
-from rope_lab.results.records.run import one_line
+from rope_lab.results.records.run import Settings, one_line
 from rope_lab.results.records.setups import Arm, Setup
 from rope_lab.shipped import recipe, shipped
 from rope_lab.text import show
 
 FEWEST_WORDS = 3  # values of a setting that is not a number: two are a comparison of two recipes
+
+ByValue = dict[Any, Setup]  # recipes by their value of a setting
 
 
 class Sweep:
@@ -35,7 +37,7 @@ class Sweep:
     diverged: scheme → index of the value → the number of runs that diverged
     """
 
-    def __init__(self, setting: str, by_value: dict[Any, Setup], variant: str = ""):
+    def __init__(self, setting: str, by_value: ByValue, variant: str = ""):
         self.setting, self.values = setting, list(by_value)
         self.setups = list(by_value.values())
         self.others = [setup for setup in self.setups if setup.variant]
@@ -129,7 +131,7 @@ def _varied(runs: pd.DataFrame) -> list[str]:
     return list(setups.index if several.empty else several.index)
 
 
-def _usual(setting: str, by_value: dict[Any, Setup]) -> int | None:
+def _usual(setting: str, by_value: ByValue) -> int | None:
     """The index of the usual recipe's value."""
     first = next(iter(by_value.values()))
     known = shipped(f"recipe/{first.task}/{first.scale}")
@@ -163,7 +165,7 @@ def _of_one_task(setups: list[Setup]) -> list[Sweep]:
     return found
 
 
-def _shared(setting: str, held: dict[Any, Setup], usual: dict[str, Any]) -> str:
+def _shared(setting: str, held: ByValue, usual: Settings) -> str:
     """The other settings of a sweep that are not those of the usual recipe, if there is one."""
     ours = next(iter(held.values())).settings
     unlike = {key: ours[key] for key in sorted(ours) if usual and usual.get(key) != ours[key]}
@@ -171,7 +173,7 @@ def _shared(setting: str, held: dict[Any, Setup], usual: dict[str, Any]) -> str:
     return one_line(", ".join(f"{key}={value}" for key, value in unlike.items()), LONGEST)
 
 
-def _candidates(setups: list[Setup]) -> list[tuple[str, dict[Any, Setup]]]:
+def _candidates(setups: list[Setup]) -> list[tuple[str, ByValue]]:
     """Every sweep of one setting among these setups of one task and scale."""
     settings = pd.DataFrame([setup.settings for setup in setups]).map(show)
     varied = [key for key in settings if settings[key].nunique() > 1]
@@ -188,7 +190,7 @@ def _candidates(setups: list[Setup]) -> list[tuple[str, dict[Any, Setup]]]:
     return found
 
 
-def _by_value(setting: str, setups: list[Setup]) -> dict[Any, Setup]:
+def _by_value(setting: str, setups: list[Setup]) -> ByValue:
     """The setups by their values of a setting, in order; words come last."""
     values = {}
     for setup in setups:

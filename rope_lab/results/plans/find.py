@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 
@@ -14,7 +13,7 @@ from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.shipped import recipe, shipped, usual_task
-from rope_lab.text import ConfigError, show
+from rope_lab.text import ConfigError, Settings, show
 
 Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
 OF_SCHEME = "position."
@@ -52,7 +51,7 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     return all(expected.get(key) in (recorded.get(key), "auto") for key in compared)
 
 
-def _expected(study: Study, scheme: str) -> dict[str, Any]:
+def _expected(study: Study, scheme: str) -> Settings:
     """The settings of a scheme's runs: the plan's, and else those of conf/ today."""
     usual = recipe(study.task, study.scale) | usual_task(study.task, study.scale)
     own = shipped(f"position/{position_of(scheme)}")

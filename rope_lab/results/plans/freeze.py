@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import yaml
 
@@ -17,7 +16,7 @@ from rope_lab.results.comparisons.stats import (
 from rope_lab.results.plans.study import NAME, Plan, Study, called, from_yaml
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import Measure
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, Record, Settings
 
 FIRST_SEED = 200
 POWER = 0.8
@@ -46,7 +45,7 @@ class Draft:
     scale: str
     measure: Measure
     report: TaskReport
-    settings: dict[str, Any]
+    settings: Settings
     reason: str
     difference: float
     diverged: float
@@ -168,7 +167,7 @@ def study_of(text: str) -> Study:
     return studies[0]
 
 
-def _described(draft: Draft, schemes: list[str]) -> list[dict[str, Any]]:
+def _described(draft: Draft, schemes: list[str]) -> list[Record]:
     """Secondary tests: steps to the task's first threshold, and how many runs end beyond it."""
     described = []
     for name, threshold in list(draft.report.thresholds.items())[:1]:

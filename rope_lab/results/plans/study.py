@@ -19,7 +19,7 @@ from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES, At, Measure, declared, like
 from rope_lab.results.records.run import Name, reason
 from rope_lab.shipped import recipe
-from rope_lab.text import ConfigError, first_line, flat, nearest, short_path, show
+from rope_lab.text import ConfigError, Record, Settings, first_line, flat, nearest, short_path, show
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
@@ -117,7 +117,7 @@ class Study:
     rows: str
     task: str
     scale: str
-    settings: Annotated[dict[str, Any], BeforeValidator(flat)]
+    settings: Annotated[Settings, BeforeValidator(flat)]
     seeds: dict[str, Seeds]
     higher_is_better: bool
     diverged: Number
@@ -147,7 +147,7 @@ class Study:
             given = f"higher_is_better is {self.higher_is_better}"
             raise ValueError(f"{test.name}: of {test.metric} the opposite is better, but {given}")
 
-    def planned(self, scheme: str) -> dict[str, Any]:
+    def planned(self, scheme: str) -> Settings:
         """Its settings for one of its schemes, those of the scheme's name among them."""
         return self.settings | own_settings(scheme)
 
@@ -200,7 +200,7 @@ class Study:
         return replace(shown, unit=test.unit or test.metric, **fixed)
 
 
-def _named(studies: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _named(studies: dict[str, Record]) -> dict[str, Record]:
     return {name: {"name": name} | study for name, study in studies.items()}
 
 
@@ -267,6 +267,6 @@ def position_of(scheme: str) -> str:
     return run_name(scheme.split()[0])
 
 
-def own_settings(scheme: str) -> dict[str, Any]:
+def own_settings(scheme: str) -> Settings:
     """The settings in the name of a plan's scheme: `rope position.base=100`."""
     return flat(OmegaConf.to_container(OmegaConf.from_dotlist(scheme.split()[1:])))

@@ -3,12 +3,12 @@
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rope_lab.results.plans.study import Study, position_of
+from rope_lab.text import Record
 
 TRIES = "tries.jsonl"
-Tries = list[dict[str, Any]]  # as `add` writes them
+Tries = list[Record]  # as `add` writes them
 
 
 def add(folder: Path, study: Study) -> None:

@@ -21,7 +21,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import AT, LENGTH_LOSS
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import tables
-from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
+from rope_lab.results.views.tables import Row, Strong, Table, bullets, escaped, markdown
 
 PAGE, FIGURE = "extend.md", "extend.svg"
 CONTROL = f"{AS_IS} (control)"
@@ -91,7 +91,7 @@ def details(reading: Reading, published: Published) -> Table:
     return Table(_details(ways, crossed[0], shown, 2), note=note)
 
 
-def _details(ways: Ways, attribute: str, shown: Iterable[int], digits: int) -> list[dict[str, str]]:
+def _details(ways: Ways, attribute: str, shown: Iterable[int], digits: int) -> list[Row]:
     """A row for each way: the mean over parents at each value of an attribute."""
     rows = []
     for key, runs in ways.items():

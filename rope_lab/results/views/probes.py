@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from pydantic.dataclasses import dataclass
@@ -12,7 +11,7 @@ from rope_lab.files import check_ours, write_whole
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import DAMAGE
 from rope_lab.results.views.tables import NONE, Table, bullets, escaped, markdown
-from rope_lab.text import ConfigError, first_line, plain
+from rope_lab.text import ConfigError, Record, first_line, plain
 
 OVERLAY = "overlay.svg"  # all runs of a folder
 
@@ -69,8 +68,8 @@ class Probed:
     position: str
     scale: str
     seed: int
-    run: dict[str, Any]
-    probe: dict[str, Any]
+    run: Record
+    probe: Record
     outcomes: list[Measurement]
     attention: AttentionWeights | None = None
 
@@ -118,7 +117,7 @@ ABOUT = " {seed} ({scale})"
 UNFINISHED = ", {status}, weights of step {steps:,}"
 
 
-def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
+def write(found: Record, stem: Path, drawn: bool = True) -> list[Path]:
     """Write a report as `stem`.json, .md and, if it is to be drawn, .svg."""
     probed = Probed(**found)
     title = HEAD + ABOUT
@@ -138,7 +137,7 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     return [stem.parent / name for name in files]
 
 
-def _origin(name: str, about: dict[str, Any]) -> str:
+def _origin(name: str, about: Record) -> str:
     parts = [f"{key} {value}" for key, value in about.items() if value != {}]
     return f"{name}: {', '.join(parts)}"
 

@@ -7,6 +7,7 @@ from rope_lab.results.records.setups import seeds
 from rope_lab.results.views.notes import details, warnings
 from rope_lab.results.views.sections import RANGE
 from rope_lab.results.views.tables import (
+    Row,
     Section,
     Strong,
     Table,
@@ -62,7 +63,7 @@ def scores(sweep: Sweep) -> Table:
     return Table(rows, "Scores")
 
 
-def _row(sweep: Sweep, title: str, cells: list[str]) -> dict[str, str]:
+def _row(sweep: Sweep, title: str, cells: list[str]) -> Row:
     """A cell a value, under its name."""
     names = list(map(show, sweep.values))
     if sweep.recipe is not None:
@@ -70,7 +71,7 @@ def _row(sweep: Sweep, title: str, cells: list[str]) -> dict[str, str]:
     return {f"{sweep.setting} =": title} | dict(zip(names, cells, strict=True))
 
 
-def _means(sweep: Sweep, scheme: str) -> dict[str, str]:
+def _means(sweep: Sweep, scheme: str) -> Row:
     cells, measure = [], sweep.measure
     for at, values in sweep.scores[scheme].items():
         cell = mean_of(values.dropna(), measure.digits, measure.most)
@@ -80,7 +81,7 @@ def _means(sweep: Sweep, scheme: str) -> dict[str, str]:
     return _row(sweep, sweep.published.title(scheme), cells)
 
 
-def _differences(sweep: Sweep, scheme: str, other: str) -> dict[str, str]:
+def _differences(sweep: Sweep, scheme: str, other: str) -> Row:
     title, places = sweep.published.title, range(len(sweep.values))
     cells = [paired(sweep.difference(scheme, other, at)) for at in places]
     best = sweep.difference(scheme, other)

@@ -17,6 +17,7 @@ from rope_lab.text import plain, say
 # of a link's text
 ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 NONE = "–"
+Row = dict[str, str]  # cells by the names of their columns, as plain text
 # What LaTeX would read as a command or an option, and signs that its fonts lack
 LATEX = str.maketrans(
     {
@@ -53,7 +54,7 @@ class Table:
     title: a heading for media that give each table one; note: a sentence that explains it
     """
 
-    rows: list[dict[str, str]]
+    rows: list[Row]
     title: str = ""
     note: str = ""
 
@@ -174,7 +175,7 @@ def paired(result: Result) -> str:
     return counted(signed(result.difference, result.measure.digits), result.difference.n)
 
 
-def tested(result: Result | None, column: str) -> dict[str, str]:
+def tested(result: Result | None, column: str) -> Row:
     """The cells of a difference, emphasized if it is significant, and of its p value."""
     if result is None:
         return {column: NONE, "p": NONE}

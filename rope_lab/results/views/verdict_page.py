@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from rope_lab.files import write_files
 from rope_lab.places import ROOT
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.run import Run
+from rope_lab.results.records.run import Record, Run
 from rope_lab.results.views import tables
 from rope_lab.results.views.plan_page import text as described
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
@@ -72,7 +71,7 @@ def caption(verdict: Verdict) -> str:
     return f"{name}, scale {study.scale}, {seeds}; rope_lab at commit {verdict.run.commit}."
 
 
-def as_json(verdict: Verdict) -> dict[str, Any]:
+def as_json(verdict: Verdict) -> Record:
     """The verdict for a program."""
     study, difference = verdict.family.study, verdict.difference
     return {
