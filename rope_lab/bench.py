@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from rope_lab.places import ROOT
 from rope_lab.results.views.tables import Row, Table, markdown
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.trainer import build, resolve, update
@@ -130,7 +130,7 @@ def check_gpu(schemes: list[str], device: str) -> bool:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("bench", __doc__)
     known = peers()["PEERS"]
     parser.add_argument(

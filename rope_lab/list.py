@@ -20,6 +20,7 @@ from rope_lab.results.records.measures import declared
 from rope_lab.text import (
     ConfigError,
     Record,
+    Words,
     argument_parser,
     errors_as_exit,
     plain,
@@ -111,7 +112,7 @@ def table(paths: list[Path]) -> str:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("list", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=RUNS, metavar="FOLDER")
     folder = parser.parse_args(arguments).folder

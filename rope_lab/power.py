@@ -21,7 +21,7 @@ from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
 from rope_lab.results.views.tables import Row, Strong, Table, bullets, escaped, markdown
 from rope_lab.results.views.terminal import say_markdown
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit
 
 PAIRS = (3, 5, 8, 16, 32)
 NOTES = [
@@ -95,7 +95,7 @@ def section(setup: Setup, difference: float | None, power: float) -> str:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("power", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, default=[RESULTS], metavar="FOLDER")
     parser.add_argument("--task", help="this task alone")

@@ -22,7 +22,7 @@ from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import Best, best_rates, bill_of, cell_of, searched_rates
-from rope_lab.text import ConfigError, Record, argument_parser, nearest, say, show
+from rope_lab.text import ConfigError, Record, Words, argument_parser, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import is_hydra, key_of, typed
@@ -141,7 +141,7 @@ def find(name: str) -> list[RunTable]:
     return [studies.from_yaml(RunTable, text, path.name)]
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     """Run the command line; at the end signals are ignored, so that none changes its status."""
     about = [
         __doc__ or "",

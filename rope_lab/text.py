@@ -7,12 +7,13 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 FIND_RUNS = "`rope-lab list` names your runs, `rope-lab train` makes one"
+Words = Sequence[str] | None  # of a command line; None: those that the program was called with
 Settings = dict[str, Any]  # flat: `train.lr`
 Record = dict[str, Any]  # nested, as in JSON
 LEAKS = 0.9  # of the Bayes-optimal loss: a lower loss means that the model sees later tokens

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path
 
 from rope_lab.comparing import stages
@@ -26,7 +25,7 @@ from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
-from rope_lab.text import ConfigError, Record, argument_parser, say, short_path
+from rope_lab.text import ConfigError, Record, Words, argument_parser, say, short_path
 from rope_lab.train import plugin
 from rope_lab.train.overrides import is_hydra
 from rope_lab.train.stop import ignore
@@ -127,7 +126,7 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     given = _parser().parse_intermixed_args(arguments)
     as_object = vars(given).pop("json")
     stdout = os.dup(1)

@@ -18,6 +18,8 @@ from rope_lab.train.plugin import FILE
 RUNS = "runs"  # within the folder of a comparison
 OPEN, NO_ROOM = 12, 13  # exit statuses: runs are to come; no difference can be seen
 Asks = Callable[[Bill], None]  # raises Stopped at a no
+Ended = dict[Job, Run]
+Progress = tuple[dict[Cell, Run], SearchState]  # runs that have ended, and how far the search is
 Before = Callable[[list[Job], list[Run]], None]
 
 
@@ -47,7 +49,7 @@ def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Jo
     return jobs
 
 
-def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
+def ended(jobs: Sequence[Job], folder: Path) -> Ended:
     """The runs of those jobs that have ended. Raises ConfigError if other code of ours made one."""
     by_id = read_ended(folder / RUNS) if jobs else {}
     found = {job: by_id[job.identity.run_id] for job in jobs if job.identity.run_id in by_id}
@@ -65,7 +67,7 @@ def made(
     name: str,
     before: Before,
     shows_scores: bool,
-) -> dict[Job, Run]:
+) -> Ended:
     """The runs of all jobs; those that are missing are made, after a call of `before` with their
     jobs and the runs that have ended. Raises Stopped and ConfigError.
     """
@@ -86,7 +88,7 @@ def searched(
     words: Callable[[Cell], list[str]],
     gain: Callable[[Run], float],
     folder: Path,
-) -> tuple[dict[Cell, Run], SearchState]:
+) -> Progress:
     """The runs of a search that have ended, and how far it is.
 
     jobs:  gets a job for each run so far, ended or missing

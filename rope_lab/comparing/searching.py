@@ -7,6 +7,7 @@ from rope_lab.check import check
 from rope_lab.comparing.launching import (
     NO_ROOM,
     Asks,
+    Progress,
     Stopped,
     launch,
     path_of,
@@ -18,7 +19,7 @@ from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_seconds
-from rope_lab.results.plans.rates import Cell, Search, SearchState
+from rope_lab.results.plans.rates import Cell, Search
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
@@ -63,9 +64,7 @@ def search(order: Order, asks: Asks) -> Found:
     return Found(progress.best, progress.rates, result, list(runs.values()))
 
 
-def _made(
-    order: Order, plan: Search, common: list[str], asks: Asks
-) -> tuple[dict[Cell, Run], SearchState]:
+def _made(order: Order, plan: Search, common: list[str], asks: Asks) -> Progress:
     """The runs of the search, made if they are missing, and what it found. Raises Stopped."""
     jobs: dict[Cell, Job] = {}
     words, gain = partial(_words, order, common), partial(_gain, order)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rope_lab.comparing.launching import Asks, jobs_of, made, path_of
+from rope_lab.comparing.launching import Asks, Ended, jobs_of, made, path_of
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
@@ -60,7 +60,7 @@ def plan(order: Order, asks: Asks) -> Study:
     return study
 
 
-def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
+def run(order: Order, study: Study, asks: Asks) -> Ended:
     """Make the runs of a plan that have not ended. Returns all; raises Stopped and ConfigError."""
     _check_copies(order.folder, study)
     searched, _ = read_kept(order.folder / SEARCH)
@@ -75,7 +75,7 @@ def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
     return made(jobs, order.folder, order.launcher, study.name, before, shows_scores=False)
 
 
-def verdict(order: Order, study: Study, runs: dict[Job, Run]) -> Verdict:
+def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
     """Keep the runs of a plan that have all ended, and write the verdict."""
     rows, published = order.folder / study.rows, Published()
     rows.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ from string import Template
 from rope_lab.exporting import parity
 from rope_lab.files import check_ours, write_whole
 from rope_lab.places import HERE
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, nearest, say
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, nearest, say
 
 PARTS = HERE / "exporting" / "parts"
 SHARED = ("base", "to_torch", "to_transformers", "__init__")
@@ -140,7 +140,7 @@ def write(name: str, target: str, folder: Path) -> list[Path]:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     about = f"{__doc__}\nSCHEME is one of {', '.join(supported())}."
     parser = argument_parser("export", about)
     parser.add_argument("scheme", metavar="SCHEME")

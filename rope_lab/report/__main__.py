@@ -28,12 +28,12 @@ from rope_lab.results.records.folders import (
 )
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import against
-from rope_lab.text import argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import Words, argument_parser, errors_as_exit, say, short_path
 
 MADE = "<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each page begins
 
 
-def _arguments(arguments: list[str] | None) -> Namespace:
+def _arguments(arguments: Words) -> Namespace:
     parser = argument_parser("report", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument(
@@ -49,7 +49,7 @@ def _arguments(arguments: list[str] | None) -> Namespace:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     given = _arguments(arguments)
     from rope_lab.report import page  # here: slow to import
 

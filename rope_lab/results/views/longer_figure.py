@@ -6,7 +6,7 @@ from rope_lab.results.comparisons.longer import AS_IS, Key, Reading, Ways
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS
 from rope_lab.results.views import charts
-from rope_lab.results.views.panels import Panel, points_frame
+from rope_lab.results.views.panels import Colors, Panel, points_frame
 
 # Of the ways, in the order of tables; more than there are.
 COLORS = (
@@ -29,7 +29,7 @@ def chart(reading: Reading, title: str) -> alt.TopLevelMixin:
     return charts.with_title(whole, title)
 
 
-def _panel(ways: Ways, report: TaskReport, colors: dict[str, str]) -> Panel:
+def _panel(ways: Ways, report: TaskReport, colors: Colors) -> Panel:
     """The points of every run by length: loss up to it, or the share of problems correct."""
     kind = LENGTH if report.measure.share else LENGTH_LOSS
     rows = []
