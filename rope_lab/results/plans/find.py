@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterable
 
 import pandas as pd
 
@@ -11,7 +10,7 @@ from rope_lab.results.plans.study import Study, called, own_settings, position_o
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import Setup, setups_of
+from rope_lab.results.records.setups import Setup
 from rope_lab.shipped import recipe, shipped, usual_task
 from rope_lab.text import ConfigError, Settings, show
 
@@ -59,18 +58,11 @@ def _expected(study: Study, scheme: str) -> Settings:
     return BACKFILLED | usual | of_scheme | study.planned(scheme)
 
 
-def setups_with_studies(
-    runs: list[Run], published: Published, planned: Iterable[tuple[Study, Runs]]
-) -> list[Setup]:
-    """The `planned` runs by study, in the given order; then all other runs by recipe."""
-    setups, taken = [], set()
-    for study, found in planned:
-        if found:  # its schemes have their settings in their names
-            table = runs_frame(list(found.values()))
-            table = table.assign(scheme=[called(scheme) for scheme, _ in found])
-            setups.append(Setup(table, published, study.unusual, study.name))
-            taken |= {*table.run_id}
-    return setups + setups_of([run for run in runs if run.run_id not in taken], published)
+def setup_of(study: Study, found: Runs, published: Published) -> Setup:
+    """The runs of a study; its schemes have their settings in their names."""
+    table = runs_frame(list(found.values()))
+    table = table.assign(scheme=[called(scheme) for scheme, _ in found])
+    return Setup(table, published, study.unusual, study.name)
 
 
 def named(cells: list[tuple[str, int]]) -> str:
