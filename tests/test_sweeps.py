@@ -44,7 +44,7 @@ def only(runs: list[Run]) -> sweeps.Sweep:
 
 def held(runs: list[Run]) -> list[tuple]:
     """Setting and number of recipes of each sweep."""
-    return [(sweep.setting, len(sweep.groups)) for sweep in sweeps.find(setups_of(runs, PUBLISHED))]
+    return [(sweep.setting, len(sweep.values)) for sweep in sweeps.find(setups_of(runs, PUBLISHED))]
 
 
 def of(*settings: dict) -> list[Run]:

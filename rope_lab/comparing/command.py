@@ -13,11 +13,8 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from rope_lab import command
 from rope_lab.comparing import stages
 from rope_lab.comparing.asking import asks, hours
 from rope_lab.comparing.launching import Stopped
@@ -28,7 +25,7 @@ from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
-from rope_lab.text import ConfigError, argument_parser, say, short_path
+from rope_lab.text import ConfigError, Record, Words, argument_parser, say, short_path
 from rope_lab.train import plugin
 from rope_lab.train.overrides import is_hydra
 from rope_lab.train.stop import ignore
@@ -119,7 +116,7 @@ def _parser() -> ArgumentParser:
     add("--measure", default="score", help="score, steps, or a metric (default: score)")
     add("--difference", type=float, help="the smallest one of interest, in the unit of tables")
     add("--search", default="5x5", metavar="RATESxSEEDS", help="default: 5x5")
-    add("--pairs-at-most", type=int, default=40, metavar="N", help="default: 40")
+    add("--pairs-at-most", dest="most_pairs", type=int, default=40, metavar="N", help="default: 40")
     add("--name", default="", help="of MINE on the page")
     add("--out", metavar="FOLDER", help="default: below results/compare")
     add("--jobs", type=int, help="parallel runs (default: one per core)")
@@ -129,28 +126,28 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     given = _parser().parse_intermixed_args(arguments)
+    as_object = vars(given).pop("json")
     stdout = os.dup(1)
-    if given.json:  # also of child processes
+    if as_object:  # also of child processes
         os.dup2(2, 1)
     status, content = _status(given)
     ignore()
-    if given.json:
+    if as_object:
         os.write(stdout, (json.dumps(content) + "\n").encode())
     sys.exit(status)
 
 
-def _status(given: Namespace) -> tuple[int, dict[str, Any]]:
+def _status(given: Namespace) -> tuple[int, Record]:
     """Run the comparison: its exit status, and the verdict or the reason for none as JSON."""
-    words = list(given.overrides)
-    if given.jobs is not None:
-        words.append(f"hydra.launcher.n_jobs={given.jobs}")
-    options = {key: getattr(given, key) for key in ("scale", "measure", "difference", "search")}
-    options |= {key: getattr(given, key) for key in ("name", "out", "yes", "budget")}
+    options = vars(given)
+    words, jobs = options.pop("overrides"), options.pop("jobs")
+    if jobs is not None:
+        words.append(f"hydra.launcher.n_jobs={jobs}")
+    schemes_and_task = [options.pop(name) for name in ("ours", "theirs", "task")]
     try:
-        most = given.pairs_at_most
-        verdict = compare(given.ours, given.theirs, given.task, *words, most_pairs=most, **options)
+        verdict = compare(*schemes_and_task, *words, **options)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return stopped.status, {"word": "open", "reason": str(stopped)}
@@ -159,8 +156,3 @@ def _status(given: Namespace) -> tuple[int, dict[str, Any]]:
         return EXIT_BAD_CONFIG, {"word": "refused", "reason": str(error)}
     say(f"\n{verdict.word}\n\n{verdict.paragraph}\n\n{short_path(verdict.folder / PAGE)}")
     return STATUS.get(verdict.word, NOT_PLANNED), as_json(verdict)
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

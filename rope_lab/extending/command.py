@@ -14,9 +14,8 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from rope_lab import command
 from rope_lab.comparing.asking import asks, exit_after, hours
-from rope_lab.comparing.launching import Asks, Stopped, ended, launch
+from rope_lab.comparing.launching import Asks, made
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.extending import parents, ways
 from rope_lab.launch import sweep
@@ -69,21 +68,17 @@ def extend(
 
 def _made(jobs: Jobs, launcher: dict, folder: Path, ask: Asks) -> dict[Key, list[Run]]:
     """The runs of all jobs; those that are missing are made. Raises Stopped."""
-    every = list(dict.fromkeys(itertools.chain(*jobs.values())))
-    before = ended(every, folder)
-    waiting = [job for job in every if job not in before]
-    if waiting:
-        at_once = sweep.shares(launcher)[0]
+
+    def bill(waiting: list[Job], _: list[Run]) -> None:
         seconds, source = _seconds(waiting, launcher)
-        ask(Bill("extend", len(waiting), seconds, source, at_once))
-        launch(launcher, waiting, "extend", shows_scores=True)
-    now = ended(every, folder)
-    if len(now) < len(every):
-        raise Stopped(f"{len(every)} runs needed, {len(now)} finished; the same command resumes")
-    made = {}
+        ask(Bill("extend", len(waiting), seconds, source, sweep.shares(launcher)[0]))
+
+    every = list(dict.fromkeys(itertools.chain(*jobs.values())))
+    runs = made(every, folder, launcher, "extend", bill, shows_scores=True)
+    found = {}
     for key, those in jobs.items():
-        made[key] = [now[job] for job in those]
-    return made
+        found[key] = [runs[job] for job in those]
+    return found
 
 
 def _seconds(jobs: Sequence[Job], launcher: dict) -> tuple[float | None, str]:
@@ -142,8 +137,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(short_path(extend(folders, hydra, **options, **limits)))
 
     exit_after(run)
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from omegaconf import OmegaConf
 from pydantic import PositiveFloat, PositiveInt
@@ -15,7 +15,7 @@ from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.launch.jobs import compose_jobs as compose_jobs
 from rope_lab.shipped import shipped
-from rope_lab.text import ConfigError, first_three, flat, of_system, say, short_path, show
+from rope_lab.text import ConfigError, Record, first_three, flat, of_system, say, short_path, show
 from rope_lab.train import config, tracking
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import check_type
@@ -32,7 +32,7 @@ LAUNCHERS = {
 }
 
 
-def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
+def launcher_settings(words: Sequence[str]) -> Record:
     """The settings of the launcher that Hydra's own overrides choose. Raises ConfigError."""
     for word in words:
         check_launcher(word)
@@ -71,7 +71,7 @@ def side_by_side(words: Sequence[str]) -> list[str]:
 
 def launch(
     jobs: Sequence[Job],
-    settings: dict[str, Any],
+    settings: Record,
     name: str = "sweep",
     begin: bool = True,
     shows_scores: bool = True,
@@ -117,9 +117,7 @@ def _say_wandb(cfg: Config) -> None:
         say(f"W&B records: {mode}")
 
 
-def _begin(
-    jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop, shows_scores: bool
-) -> None:
+def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: bool) -> None:
     """Hand runs to the launcher that `_target_` names. Returns when none is under way."""
     target = settings["_target_"]
     launcher = LAUNCHERS.get(target.rpartition(".")[2])
@@ -144,7 +142,7 @@ def _begin(
         raise ConfigError(f"the runs cannot start: {of_system(error)}; {remedy}") from None
 
 
-def shares(settings: dict[str, Any]) -> tuple[int, int | None]:
+def shares(settings: Record) -> tuple[int, int | None]:
     """How many runs go side by side, and the threads of each; None: as many as torch takes.
 
     Raises ConfigError.

@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.views.panels import FEW, Panel
+from rope_lab.results.views.panels import FEW, Colors, Panel
 
 WIDTH, HEIGHT = 640, 250  # pixels of the plotting area
 ON_PAGE = 230  # its height on a page
@@ -69,7 +69,7 @@ def with_title(chart: alt.TopLevelMixin, title: str, subtitle: str = "") -> alt.
     return chart.properties(title=alt.TitleParams(wrap(title, 90), **more))
 
 
-def colors(titles: dict[str, str], legend: alt.Legend | None = None) -> alt.Color:
+def colors(titles: Colors, legend: alt.Legend | None = None) -> alt.Color:
     """The given colour of each scheme."""
     scale = alt.Scale(domain=list(titles), range=list(titles.values()))
     return alt.Color("scheme:N", scale=scale, legend=legend)

@@ -15,6 +15,7 @@ from rope_lab.results.records.catalogue import Published
 FEW = 6  # schemes: of more, a panel shows no intervals
 FEWEST = 3  # seeds of which an interval is plotted
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and not on logarithmic axes
+Colors = dict[str, str]  # by the name of a scheme in the legend
 DIGITS = 5  # significant digits of a plotted value
 
 
@@ -42,7 +43,7 @@ class Panel:
     untrained: bool = False
     scale: dict[str, Any] = field(default_factory=dict)
     axis: dict[str, Any] = field(default_factory=dict)
-    colors: dict[str, str] = field(default_factory=dict)
+    colors: Colors = field(default_factory=dict)
 
     @property
     def schemes(self) -> list[str]:
