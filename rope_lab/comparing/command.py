@@ -17,10 +17,9 @@ from pathlib import Path
 
 from rope_lab.comparing import stages
 from rope_lab.comparing.asking import asks, hours
-from rope_lab.comparing.launching import Stopped
+from rope_lab.comparing.launching import Stopped, folder_of
 from rope_lab.comparing.order import Order
 from rope_lab.launch.job import EXIT_BAD_CONFIG
-from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
@@ -66,6 +65,9 @@ def compare(
     Raises ConfigError, and Stopped if there is no verdict yet: the same call then resumes.
     """
     plugin.forget_files()
+    names = [*map(run_name, (ours, theirs, task)), scale]
+    if measure != "score":
+        names.append(measure.replace("/", "_"))
     order = Order(
         ours=ours,
         theirs=theirs,
@@ -78,23 +80,12 @@ def compare(
         label=name,
         overrides=tuple(word for word in overrides if not is_hydra(word)),
         hydra=tuple(word for word in overrides if is_hydra(word)),
-        folder=_folder(ours, theirs, task, scale, measure, out),
+        folder=folder_of(out, "compare", *names),
     )
     ask = asks(yes, hours("--budget", budget))
     study = stages.plan(order, ask)
     runs = stages.run(order, study, ask)
     return stages.verdict(order, study, runs)
-
-
-def _folder(
-    ours: str, theirs: str, task: str, scale: str, measure: str, out: str | Path | None
-) -> Path:
-    if out:
-        return Path(out).expanduser().absolute()
-    parts = [run_name(ours), run_name(theirs), run_name(task), scale]
-    if measure != "score":
-        parts.append(measure.replace("/", "_"))
-    return (RESULTS / "compare" / "-".join(parts)).absolute()
 
 
 def _search(text: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
+from rope_lab.places import RESULTS
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.records.folders import read_ended
@@ -29,6 +30,13 @@ class Stopped(Exception):
     def __init__(self, message: str, status: int = OPEN):
         super().__init__(message)
         self.status = status
+
+
+def folder_of(out: str | Path | None, command: str, *names: str) -> Path:
+    """The folder of a command's runs and page: `out`, or the one of these names in results/."""
+    if out:
+        return Path(out).expanduser().absolute()
+    return (RESULTS / command / "-".join(names)).absolute()
 
 
 def path_of(given: str, folder: Path) -> str:
