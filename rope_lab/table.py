@@ -25,7 +25,7 @@ from rope_lab.searches import Best, best_rates, bill_of, cell_of, searched_rates
 from rope_lab.text import ConfigError, Record, Words, argument_parser, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
-from rope_lab.train.overrides import is_hydra, key_of, typed
+from rope_lab.train.overrides import key_of, split_hydra, typed
 from rope_lab.train.plugin import sources_of
 from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import CORES
@@ -211,11 +211,8 @@ def _asked(
     if a table itself sets one of these settings.
     """
     tables = find(name)
-    extra = [word for word in overrides if not is_hydra(word)]
-    hydra = [word for word in overrides if is_hydra(word)]
-    if jobs is not None:
-        hydra.append(f"hydra.launcher.n_jobs={jobs}")
-    settings = sweep.launcher_settings(sweep.side_by_side(hydra))
+    hydra, extra = split_hydra(overrides)
+    settings = sweep.launcher_settings(sweep.side_by_side(hydra, jobs))
     chosen = set()
     for table in tables:
         for words in table.runs():

@@ -20,13 +20,14 @@ from rope_lab.comparing.asking import asks, hours
 from rope_lab.comparing.launching import Stopped, folder_of
 from rope_lab.comparing.order import Order
 from rope_lab.launch.job import EXIT_BAD_CONFIG
+from rope_lab.launch.sweep import JOBS
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
 from rope_lab.text import ConfigError, Record, Words, argument_parser, say, short_path
 from rope_lab.train import plugin
-from rope_lab.train.overrides import is_hydra
+from rope_lab.train.overrides import split_hydra
 from rope_lab.train.stop import ignore
 
 STATUS = {CONFIRMED: 0, REVERSED: 10, UNDECIDED: 11}
@@ -65,6 +66,7 @@ def compare(
     Raises ConfigError, and Stopped if there is no verdict yet: the same call then resumes.
     """
     plugin.forget_files()
+    hydra, settings = split_hydra(overrides)
     names = [*map(run_name, (ours, theirs, task)), scale]
     if measure != "score":
         names.append(measure.replace("/", "_"))
@@ -78,8 +80,8 @@ def compare(
         difference=difference,
         most_pairs=most_pairs,
         label=name,
-        overrides=tuple(word for word in overrides if not is_hydra(word)),
-        hydra=tuple(word for word in overrides if is_hydra(word)),
+        overrides=tuple(settings),
+        hydra=tuple(hydra),
         folder=folder_of(out, "compare", *names),
     )
     ask = asks(yes, hours("--budget", budget))
@@ -135,7 +137,7 @@ def _status(given: Namespace) -> tuple[int, Record]:
     options = vars(given)
     words, jobs = options.pop("overrides"), options.pop("jobs")
     if jobs is not None:
-        words.append(f"hydra.launcher.n_jobs={jobs}")
+        words.append(f"{JOBS}={jobs}")
     schemes_and_task = [options.pop(name) for name in ("ours", "theirs", "task")]
     try:
         verdict = compare(*schemes_and_task, *words, **options)

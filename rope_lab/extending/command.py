@@ -26,7 +26,7 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.views import longer_page
 from rope_lab.text import ConfigError, Words, argument_parser, say, short_path, show
 from rope_lab.train.load import add_allow
-from rope_lab.train.overrides import is_hydra
+from rope_lab.train.overrides import split_hydra
 
 MOST_BUDGET = 1000  # percent
 Jobs = dict[Key, list[Job]]
@@ -122,11 +122,9 @@ def _parser() -> ArgumentParser:
 
 def main(arguments: Words = None) -> None:
     options = vars(_parser().parse_intermixed_args(arguments))
-    words, jobs = options.pop("runs"), options.pop("jobs")
-    hydra = [word for word in words if is_hydra(word)]
-    folders = [word for word in words if not is_hydra(word)]
+    jobs, (hydra, folders) = options.pop("jobs"), split_hydra(options.pop("runs"))
     if jobs is not None:
-        hydra.append(f"hydra.launcher.n_jobs={jobs}")
+        hydra.append(f"{sweep.JOBS}={jobs}")
 
     def run() -> None:
         if not folders:

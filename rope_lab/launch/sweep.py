@@ -62,11 +62,15 @@ def _check_jobs(words: Sequence[str]) -> None:
         raise ConfigError(f"--jobs, {JOBS}: {takes_none}; leave one of them out")
 
 
-def side_by_side(words: Sequence[str]) -> list[str]:
-    """Hydra's own overrides; unless they choose a launcher, runs go side by side here."""
+def side_by_side(words: Sequence[str], jobs: int | None = None) -> list[str]:
+    """Hydra's own overrides; unless they choose a launcher, runs go side by side here.
+
+    jobs: how many; None: as the overrides say, or as many as there are cores
+    """
+    own = list(words) if jobs is None else [*words, f"{JOBS}={jobs}"]
     if any(word.startswith("hydra/launcher=") for word in words):
-        return list(words)
-    return ["hydra/launcher=joblib", *words]
+        return own
+    return ["hydra/launcher=joblib", *own]
 
 
 def launch(
