@@ -19,8 +19,8 @@ import torch
 from tqdm import tqdm
 
 from rope_lab.places import ROOT
-from rope_lab.results.views.tables import Table, markdown
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_line
+from rope_lab.results.views.tables import Row, Table, markdown
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.trainer import build, resolve, update
@@ -77,7 +77,7 @@ def alternate(calls: Sequence[Callable[[], object]], repeats: int) -> np.ndarray
     return seconds[:, WARM:]
 
 
-def compare(subjects: list[Subject], settings: Sequence[str], repeats: int) -> list[dict[str, str]]:
+def compare(subjects: list[Subject], settings: Sequence[str], repeats: int) -> list[Row]:
     """A row each: the milliseconds of a step, and the ratio to the first one's, repeat by
     repeat.
     """
@@ -130,7 +130,7 @@ def check_gpu(schemes: list[str], device: str) -> bool:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("bench", __doc__)
     known = peers()["PEERS"]
     parser.add_argument(

@@ -13,7 +13,7 @@ from rope_lab import command
 from rope_lab.checking import Wrong
 from rope_lab.checking.schemes import scheme_checks
 from rope_lab.checking.tasks import task_checks
-from rope_lab.text import ConfigError, argument_parser, plain, say
+from rope_lab.text import ConfigError, Words, argument_parser, plain, say
 from rope_lab.train import config, instantiate, trainer
 from rope_lab.train.config import Config
 
@@ -38,7 +38,7 @@ def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
         yield "note" if note else "ok", name, note or ""
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("check", __doc__)
     parser.add_argument(
         "settings", nargs="+", metavar="NAME=VALUE", help="position=… or task=…, and others"

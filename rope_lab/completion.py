@@ -12,7 +12,7 @@ import re
 from rope_lab.__main__ import MODULES
 from rope_lab.places import HERE, ROOT
 from rope_lab.shipped import shipped
-from rope_lab.text import argument_parser, say
+from rope_lab.text import Words, argument_parser, say
 from rope_lab.train.settings import declared
 
 CONF = ROOT / "conf"
@@ -48,7 +48,7 @@ complete -c rope-lab -a '(rope-lab completion --line (commandline -cp | string c
 }
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("completion", __doc__)
     parser.add_argument("shell", nargs="?", choices=SCRIPTS, metavar="SHELL")
     parser.add_argument("--line", help="a command line up to the cursor")

@@ -4,11 +4,11 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, Record
 
 FORMAT, DIGEST = "format", "digest"  # keys of a sealed record
 VERSION = 2  # of its format
@@ -50,6 +50,14 @@ def check_regular(path: Path) -> None:
         raise OSError(22, "is a link or not a regular file; nothing is written there", str(path))
 
 
+def check_ours(path: Path, begin: str) -> None:
+    """Raise ConfigError if there is a file of that name that begins otherwise, so that another
+    wrote it.
+    """
+    if path.exists() and not path.read_bytes().startswith(begin.encode()):
+        raise ConfigError(f"{path}: was not written by this command, and stays; move it away")
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder if it does not exist. Raises OSError if a link or a file stands in its
     place.
@@ -57,6 +65,13 @@ def make_folder(folder: Path) -> None:
     if folder.is_symlink():
         raise OSError(40, "is a symbolic link, which is not followed", str(folder))
     folder.mkdir(exist_ok=True)
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files, by their names, into a folder, which is made if it does not exist."""
+    make_folder(folder)
+    for name, content in contents.items():
+        write_whole(folder / name, content)
 
 
 def digest(content: bytes | memoryview) -> str:
@@ -81,18 +96,18 @@ def damaged(folder: Path, digests: dict[str, str]) -> list[str]:
     return changed
 
 
-def sealed(content: dict[str, Any], version: int = VERSION) -> dict[str, Any]:
+def sealed(content: Record, version: int = VERSION) -> Record:
     """`content` with its format and a digest, so that `read_sealed` notices a change."""
     plain = {FORMAT: version} | {key: value for key, value in content.items() if key != DIGEST}
     return plain | {DIGEST: digest(json.dumps(plain, allow_nan=False).encode())}
 
 
-def as_json(content: dict[str, Any]) -> bytes:
+def as_json(content: Record) -> bytes:
     """An object as readable JSON."""
     return json.dumps(content, indent=2, allow_nan=False).encode() + b"\n"
 
 
-def read_sealed(path: Path) -> dict[str, Any] | None:
+def read_sealed(path: Path) -> Record | None:
     """The record in a JSON file; None if it is unreadable or does not match its digest. Raises
     ConfigError.
     """

@@ -5,10 +5,9 @@ numerics.
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from rope_lab.files import digest
-from rope_lab.text import flat
+from rope_lab.text import Record, Settings, flat
 
 # Raised by hand when initial weights, batches, losses or metrics of any of our schemes or tasks
 # change: runs are paired and resumed within one number only. tests/test_numerics.py notices a
@@ -23,7 +22,7 @@ NOT_COUNTED = ("parent.position", "parent.weights")  # of the parent, named by i
 # Settings that were added after runs had been kept, and the value that earlier runs had. At that
 # value a run is the run it was without the setting. A scheme within another scheme has the settings
 # of `position` too.
-BACKFILLED: dict[str, Any] = {
+BACKFILLED: Settings = {
     "model.init": "pytorch",
     "model.attention": "softmax",
     "model.kv_heads": None,
@@ -69,7 +68,7 @@ class Identity:
     task: str
     position: str
     seed: int
-    settings: dict[str, Any]
+    settings: Settings
     code: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -94,7 +93,7 @@ class Identity:
         """The name of the run's folder."""
         return f"{self.task}-{self.position}-s{self.seed}-{self.run_id}"
 
-    def _part(self, of_scheme: bool) -> dict[str, Any]:
+    def _part(self, of_scheme: bool) -> Settings:
         part = {}
         for key, value in self.settings.items():
             is_of_scheme = key.startswith(("position.", "parent.scheme_id"))
@@ -103,7 +102,7 @@ class Identity:
         return part
 
 
-def identify(task: str, position: str, seed: int, settings: dict[str, Any]) -> Identity:
+def identify(task: str, position: str, seed: int, settings: Settings) -> Identity:
     """The identity of a run from its settings, nested or flat; groups other than GROUPS do not
     count.
     """
@@ -126,7 +125,7 @@ def general(key: str) -> str:
     return NESTED.sub("position.", key)
 
 
-def _hash(content: dict[str, Any]) -> str:
+def _hash(content: Record) -> str:
     """The first 12 hexadecimal digits of a SHA-256. 1 and 1.0 are the same number, whatever a file
     made of it.
     """

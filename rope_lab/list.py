@@ -11,14 +11,23 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rope_lab.files import read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import RESULTS
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import declared
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, plain, say, short_path, show
+from rope_lab.text import (
+    ConfigError,
+    Record,
+    Words,
+    argument_parser,
+    errors_as_exit,
+    plain,
+    say,
+    short_path,
+    show,
+)
 
 RUNS = RESULTS / "runs"
 COLUMNS = "{:<12}  {:>15}  {:<20}  {:>16}".format
@@ -41,14 +50,14 @@ def changed(path: Path) -> float:
     return path.stat().st_mtime if path.exists() else 0.0
 
 
-def read(path: Path) -> dict[str, Any] | None:
+def read(path: Path) -> Record | None:
     """The content of a run.json; None if it is damaged or of another format."""
     with suppress(ConfigError):
         return read_sealed(path)
     return None
 
 
-def columns(path: Path, content: dict[str, Any] | None, published: Published) -> str:
+def columns(path: Path, content: Record | None, published: Published) -> str:
     """Status, steps, metric and date of a run."""
     written = time.strftime("%Y-%m-%d %H:%M", time.localtime(changed(path)))
     if content is None:
@@ -74,7 +83,7 @@ def last_step(metrics: Path) -> int:
     return 0
 
 
-def settings_of(content: dict[str, Any]) -> list[str]:
+def settings_of(content: Record) -> list[str]:
     """The settings of a run, as one types them, and the digest of the user's own files."""
     settings = identify("", "", 0, content["config"]).settings | {"scale": content["scale"]}
     for group, digest in content["provenance"].get("plugin", {}).items():
@@ -103,7 +112,7 @@ def table(paths: list[Path]) -> str:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("list", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=RUNS, metavar="FOLDER")
     folder = parser.parse_args(arguments).folder

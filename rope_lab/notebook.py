@@ -18,7 +18,7 @@ from rope_lab import sample
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
-from rope_lab.text import ConfigError, flat
+from rope_lab.text import ConfigError, Record, Settings, flat
 from rope_lab.train import config, plugin, torch_state
 from rope_lab.train.evaluate import as_evaluated
 from rope_lab.train.load import load_run
@@ -39,7 +39,7 @@ class Trained:
     """
 
     folder: Path
-    record: dict[str, Any]
+    record: Record
     config: config.Config
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ def scheme(
     return config.build_position(cfg, Dims(d_model, n_heads, max_len, n_layers=n_layers))
 
 
-def _as_overrides(settings: dict[str, Any]) -> list[str]:
+def _as_overrides(settings: Settings) -> list[str]:
     """Settings as overrides of a command line. Raises ConfigError if one cannot be typed."""
     overrides = []
     for key, value in flat(settings).items():

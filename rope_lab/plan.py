@@ -13,11 +13,11 @@ from rope_lab.results.plans.study import PLAN, load
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.views.plan_page import HEAD, section
 from rope_lab.results.views.tables import Strong, bullets, write_page
-from rope_lab.text import argument_parser, errors_as_exit
+from rope_lab.text import Words, argument_parser, errors_as_exit
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("plan", __doc__)
     parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan

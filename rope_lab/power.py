@@ -19,9 +19,9 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import folders_of_runs, read_or_warn
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
-from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
+from rope_lab.results.views.tables import Row, Strong, Table, bullets, escaped, markdown
 from rope_lab.results.views.terminal import say_markdown
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit
 
 PAIRS = (3, 5, 8, 16, 32)
 NOTES = [
@@ -45,7 +45,7 @@ def differences(setup: Setup) -> dict[str, pd.Series]:
     return {scheme: each for scheme, each in compared.items() if each.std() > 0}
 
 
-def row(values: pd.Series, digits: int, difference: float | None, power: float) -> dict[str, str]:
+def row(values: pd.Series, digits: int, difference: float | None, power: float) -> Row:
     """The cells of a scheme with these paired differences."""
     spread, low, high = stats.spread_interval(values)
     cells = {
@@ -95,7 +95,7 @@ def section(setup: Setup, difference: float | None, power: float) -> str:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("power", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, default=[RESULTS], metavar="FOLDER")
     parser.add_argument("--task", help="this task alone")

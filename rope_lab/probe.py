@@ -17,7 +17,6 @@ their tables and figures; of several, one figure that compares them.
 import copy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rope_lab import command  # first: from here on Ctrl-C is quiet
 
@@ -31,7 +30,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.results.records.folders import origin
 from rope_lab.results.views.probes import Measurement, rebuild, table, write
 from rope_lab.results.views.tables import markdown
-from rope_lab.text import argument_parser, errors_as_exit, say
+from rope_lab.text import Record, Words, argument_parser, errors_as_exit, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses
 from rope_lab.train.instantiate import config_errors
@@ -64,10 +63,10 @@ def evaluated(probe: str, model: Transformer, cfg: config.Config, text, problems
 
 def report(
     cfg: config.Config,
-    content: dict[str, Any],
+    content: Record,
     outcomes: list[Measurement],
-    seen: dict[str, Any],
-) -> dict:
+    seen: Record,
+) -> Record:
     """The outcomes and attention maps with the ids of the run (`content`: its run.json) and the
     origin of run and probe.
     """
@@ -85,7 +84,7 @@ def report(
 
 
 @errors_as_exit(Diverged)
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("probe", __doc__)
     parser.add_argument(
         "folder", type=Path, metavar="FOLDER", help="a run's folder, or .json files written before"

@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from rope_lab.places import RESULTS
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, say, short_path
 from rope_lab.train.run import RunFolder, read
 from rope_lab.train.tracking import remove_offline
 
 
 @errors_as_exit(EOFError)
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("rm", __doc__)
     parser.add_argument("folders", nargs="+", metavar="RUN")
     parser.add_argument("--yes", action="store_true", help="do not ask")

@@ -14,7 +14,7 @@ import numpy as np
 
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
-from rope_lab.text import argument_parser, errors_as_exit, plain, say
+from rope_lab.text import Words, argument_parser, errors_as_exit, plain, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import samples
 from rope_lab.train.generate import chooser, complete
@@ -74,7 +74,7 @@ def show_row(task: Task, tokens: np.ndarray, is_answer: np.ndarray) -> str:
 
 
 @errors_as_exit(Diverged)
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("sample", __doc__)
     parser.add_argument("folder", metavar="FOLDER", help="a run's folder, or task=NAME")
     parser.add_argument(

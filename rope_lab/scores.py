@@ -19,7 +19,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn, with_those_below
 from rope_lab.results.records.setups import numbers, setups_of
 from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_page
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit
 
 WIDE = 0.1  # half an interval: wider ones are marked
 PAGE, MAP = "scores.md", "scores.svg"
@@ -116,7 +116,7 @@ def origin(column: Column) -> str:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("scores", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help="default: results")
     folder, published = parser.parse_args(arguments).folder, Published()

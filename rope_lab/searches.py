@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import read
-from rope_lab.results.records.run import Run
+from rope_lab.results.records.folders import read_ended
+from rope_lab.text import Record
 
 Cell = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Cell, str]  # its best rate, as an override
@@ -40,9 +39,9 @@ def best_rates(jobs: Sequence[Job], extra: Sequence[str]) -> Best:
 
     jobs: of the search
     """
-    out = Path(jobs[0].cfg.out)
-    runs = read(out)[0] if out.is_dir() else []
-    gains = {run.run_id: _gain(run) for run in runs if run.ended}
+    gains = {}
+    for run_id, run in read_ended(Path(jobs[0].cfg.out)).items():
+        gains[run_id] = Published().report_of(run).measure.gain(run)
     best: Best = {}
     for cell, at_rate in searched_rates(jobs, extra).items():
         ids = {rate: job.identity.run_id for rate, job in at_rate.items()}
@@ -51,12 +50,7 @@ def best_rates(jobs: Sequence[Job], extra: Sequence[str]) -> Best:
     return best
 
 
-def _gain(run: Run) -> float:
-    report = Published().report(run.task, set(run.metrics), run.settings, run.data)
-    return report.measure.gain(run)
-
-
-def bill_of(jobs: Sequence[Job], launcher: dict[str, Any]) -> str:
+def bill_of(jobs: Sequence[Job], launcher: Record) -> str:
     """How long those of these runs take that have not ended: a line for each task and scale, and
     their sum.
     """

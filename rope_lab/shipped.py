@@ -10,11 +10,11 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from rope_lab.places import HERE, ROOT, TASKS
-from rope_lab.text import flat
+from rope_lab.text import Settings, flat
 
 
 @functools.cache
-def shipped(name: str) -> dict[str, Any]:
+def shipped(name: str) -> Settings:
     """The settings of conf/<name>.yaml and the defaults of its class, flat; none if there is no
     such file.
     """
@@ -24,19 +24,19 @@ def shipped(name: str) -> dict[str, Any]:
     return with_class_names(flat(_filled(OmegaConf.to_container(OmegaConf.load(path)))))
 
 
-def recipe(task: str, scale: str) -> dict[str, Any]:
+def recipe(task: str, scale: str) -> Settings:
     """The settings of a task at a scale, flat, but for those of its task and scheme."""
     return shipped("config") | shipped(f"recipe/{task}/{scale}")
 
 
-def usual_task(task: str, scale: str) -> dict[str, Any]:
+def usual_task(task: str, scale: str) -> Settings:
     """The settings of a task at a scale, flat: `task.string_length`."""
     own = {f"task.{key}": value for key, value in shipped(f"task/{task}").items()}
     changed = shipped(f"recipe/{task}/{scale}")
     return own | {key: value for key, value in changed.items() if key.startswith("task.")}
 
 
-def with_class_names(settings: dict[str, Any]) -> dict[str, Any]:
+def with_class_names(settings: Settings) -> Settings:
     """Flat settings in which `_target_` is the name of a class, whatever module it stands in."""
     return {
         key: value.rpartition(".")[2] if key.endswith("_target_") else value
@@ -51,7 +51,7 @@ def _filled(node: Any) -> Any:
     return _defaults(node["_target_"]) | own if "_target_" in node else own
 
 
-def _defaults(target: str) -> dict[str, Any]:
+def _defaults(target: str) -> Settings:
     """The default of each argument of a class, as its source says: a literal, or a constant of
     `string`.
     """

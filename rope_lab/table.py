@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -22,11 +22,11 @@ from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import Best, best_rates, bill_of, cell_of, searched_rates
-from rope_lab.text import ConfigError, argument_parser, nearest, say, show
+from rope_lab.text import ConfigError, Record, Words, argument_parser, nearest, say, show
 from rope_lab.train import config
-from rope_lab.train.instantiate import FILE, names
-from rope_lab.train.overrides import is_hydra, key_of, typed
-from rope_lab.train.plugin import sources
+from rope_lab.train.instantiate import names
+from rope_lab.train.overrides import key_of, split_hydra, typed
+from rope_lab.train.plugin import sources_of
 from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import CORES
 
@@ -115,12 +115,11 @@ def of_study(study: Study) -> RunTable:
 
 def _check_code(study: Study) -> None:
     """Raises ConfigError unless the plan names the digest of each of the user's own files."""
-    for name in (study.task, *study.seeds):
-        own = FILE.fullmatch(name.partition(" ")[0])
-        for file, content in sources(Path(own["path"])).items() if own else ():
-            if study.code.get(file) != digest(content):
-                line = f"code: {{{file}: {digest(content)}}}"
-                raise ConfigError(f"{study.name}: the plan does not fix {file}; write {line}")
+    given = [name.partition(" ")[0] for name in (study.task, *study.seeds)]
+    for file, content in sources_of(given).items():
+        if study.code.get(file) != digest(content):
+            line = f"code: {{{file}: {digest(content)}}}"
+            raise ConfigError(f"{study.name}: the plan does not fix {file}; write {line}")
 
 
 def find(name: str) -> list[RunTable]:
@@ -142,7 +141,7 @@ def find(name: str) -> list[RunTable]:
     return [studies.from_yaml(RunTable, text, path.name)]
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     """Run the command line; at the end signals are ignored, so that none changes its status."""
     about = [
         __doc__ or "",
@@ -178,9 +177,7 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     overrides: of all runs, and Hydra's own
     jobs:      parallel runs; None: as the launcher has it
     """
-    tables, extra = find(name), _of_runs(overrides)
-    settings = _launcher(overrides, jobs)
-    _check_free(tables, extra)
+    tables, extra, settings = _asked(name, overrides, jobs)
     shows_scores = not any(table.plan for table in tables)
     searches = _jobs(tables, {}, extra)
     if not any(block.rates for table in tables for block in table.blocks):
@@ -200,29 +197,22 @@ def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
 
     A rate that is still to be searched changes no time: the runs that follow it count too.
     """
-    tables, extra = find(name), _of_runs(overrides)
-    settings = _launcher(overrides, jobs)
-    _check_free(tables, extra)
+    tables, extra, settings = _asked(name, overrides, jobs)
     searches = _jobs(tables, {}, extra)
     rates = {cell: next(iter(jobs)) for cell, jobs in searched_rates(searches, extra).items()}
     rates |= best_rates(searches, extra)
     return bill_of(_jobs(tables, rates, extra), settings)
 
 
-def _of_runs(overrides: list[str]) -> list[str]:
-    return [word for word in overrides if not is_hydra(word)]
-
-
-def _launcher(overrides: list[str], jobs: int | None) -> dict[str, Any]:
-    """The settings of the launcher. Raises ConfigError."""
-    hydra = [word for word in overrides if is_hydra(word)]
-    if jobs is not None:
-        hydra.append(f"hydra.launcher.n_jobs={jobs}")
-    return sweep.launcher_settings(sweep.side_by_side(hydra))
-
-
-def _check_free(tables: list[RunTable], extra: list[str]) -> None:
-    """Raises ConfigError if the table itself sets one of the settings of all runs."""
+def _asked(
+    name: str, overrides: list[str], jobs: int | None
+) -> tuple[list[RunTable], list[str], Record]:
+    """Tables, the settings of all their runs, and those of the launcher. Raises ConfigError, also
+    if a table itself sets one of these settings.
+    """
+    tables = find(name)
+    hydra, extra = split_hydra(overrides)
+    settings = sweep.launcher_settings(sweep.side_by_side(hydra, jobs))
     chosen = set()
     for table in tables:
         for words in table.runs():
@@ -230,6 +220,7 @@ def _check_free(tables: list[RunTable], extra: list[str]) -> None:
     for word in extra:
         if key_of(word) in chosen:
             raise ConfigError(f"{word}: the table sets it")
+    return tables, extra, settings
 
 
 def _jobs(tables: list[RunTable], best: Best, extra: list[str]) -> list[sweep.Job]:

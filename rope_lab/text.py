@@ -7,12 +7,15 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 FIND_RUNS = "`rope-lab list` names your runs, `rope-lab train` makes one"
+Words = Sequence[str] | None  # of a command line; None: those that the program was called with
+Settings = dict[str, Any]  # flat: `train.lr`
+Record = dict[str, Any]  # nested, as in JSON
 LEAKS = 0.9  # of the Bayes-optimal loss: a lower loss means that the model sees later tokens
 
 
@@ -96,9 +99,9 @@ def short_path(path: Path) -> str:
     return min(relative, str(path), key=len)
 
 
-def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(nested: Record, prefix: str = "") -> Settings:
     """The leaves of nested objects, each under its whole key: `train.lr`."""
-    leaves: dict[str, Any] = {}
+    leaves: Settings = {}
     for key, value in nested.items():
         if isinstance(value, dict):
             leaves |= flat(value, f"{prefix}{key}.")
@@ -107,9 +110,9 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def nested(leaves: dict[str, Any]) -> dict[str, Any]:
+def nested(leaves: Settings) -> Record:
     """The inverse of `flat`."""
-    tree: dict[str, Any] = {}
+    tree: Record = {}
     for key, value in leaves.items():
         *groups, last = key.split(".")
         group = tree

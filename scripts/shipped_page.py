@@ -61,7 +61,7 @@ def pages_part(runs: Sequence[Run]) -> str:
 def report_of(runs: Sequence[Run]) -> TaskReport:
     """The report of the task."""
     first = runs[0]
-    return Published().report(first.task, set(first.metrics), first.settings, first.data)
+    return Published().report_of(first)
 
 
 def rows(of_scheme: dict[str, list[Run]], sizes: dict[str, float]) -> list[dict[str, str]]:

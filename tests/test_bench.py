@@ -40,7 +40,7 @@ def test_gpu_check_shows_what_works_and_how_fast(capsys):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_gpu_check_names_what_fails(monkeypatch, capsys):
     update = bench.update
 

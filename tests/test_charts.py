@@ -14,11 +14,10 @@ from builders import PUBLISHED, ROPE, ROPER, make_row
 from conftest import ROOT, fuzz
 from scipy import stats as scipy_stats
 
-from rope_lab.results.comparisons.answers import Result
+from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.grids import find
 from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import word
-from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.study import PlannedTest, Study
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.run import Run
@@ -195,7 +194,7 @@ def test_a_forest_plot_has_a_row_for_each_verdict():
     index, prefix = verdicts(setups_of(made, PUBLISHED), [], PUBLISHED)
     index = with_published(index, 34.11)
     prefix = with_published(prefix, 0.0124, 0.0078)
-    family = PlannedFamily(comparisons=[], study=STUDY, tests=[], found=dict.fromkeys(STUDY.cells))
+    family = Family(comparisons=[], study=STUDY, found=dict.fromkeys(STUDY.cells))
     difference = Interval(20.0, 10.0, 30.0, 24)
     planned = replace(index, family=family, difference=difference, p_family=0.01)
     verdicts_of = [planned, index, prefix]

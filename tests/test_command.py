@@ -156,8 +156,16 @@ def test_a_shell_completes_by_its_script(shell, tmp_path):
     assert done.stdout.split()[-1].endswith("alibi"), done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["train", "results", "sample", "probe", "report", "check"])
+OTHER_MODULES = ["results", "sample", "probe", "report", "check"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("train", marks=pytest.mark.slow),
+        *(pytest.param(name, marks=pytest.mark.torture) for name in OTHER_MODULES),
+    ],
+)
 def test_a_command_is_a_module_too(name, tmp_path):
     done = in_shell(f"{sys.executable} -m rope_lab.{name} --help", tmp_path)
     assert done.returncode == 0

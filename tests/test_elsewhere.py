@@ -238,8 +238,13 @@ torch.save([model.state_dict(), tokens, logits, last], PATH)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["script", "standard input"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("script", marks=pytest.mark.slow),
+        pytest.param("standard input", marks=pytest.mark.torture),
+    ],
+)
 def test_the_script_is_roper_in_a_process_of_its_own(theirs, tmp_path, how):
     source = "\n".join([codes()[0], codes()[2], f"SIZES = {SIZES}\nPATH = 'made.pt'", ALONE])
     (tmp_path / "script.py").write_text(source)

@@ -11,7 +11,7 @@ from trained import command, run
 from rope_lab.comparing.launching import RUNS
 from rope_lab.extending import command as extending
 from rope_lab.extending import parents, ways
-from rope_lab.results.comparisons.longer import AS_IS, WINDOWS, check_alike
+from rope_lab.results.comparisons.longer import AS_IS, WINDOWS, Reading, check_alike, readings
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read, read_run
 from rope_lab.results.views import longer_page
@@ -26,6 +26,7 @@ PARENT = [
     *("task=text", "task.tokens=characters", "position=roper"),
     *("train.steps=4", "train.batch_size=3", "train.seq_len=16", "eval.every=4"),
 ]
+REPORT = Published().report("text", {"eval/loss"}, {})
 WORDS = ["--lengths", "2x", "--budget", "50%", "--out", "it", "hydra/launcher=basic"]
 
 
@@ -191,11 +192,11 @@ def test_more_context_counts_only_with_its_interval(found):
     for key, (run_,) in untrained.items():
         own = losses.get(key.way, [2.5, 2.6, 2.4])
         made[key] = [with_loss(run_, loss, seed) for seed, loss in enumerate(own)]
-    report = Published().report("text", {"eval/loss"}, {})
-    best, context = longer_page.conclusions(made, report, 16)
+    best, context = longer_page.conclusions(readings(made, REPORT))
     assert "YaRN, 1.8500; unchanged, 2.5000" in best
     assert context.endswith("more context lowers the loss with: YaRN.")
-    row = next(row for row in longer_page.table(made, report, 16).rows if row["way"] == "YaRN")
+    table = longer_page.table(Reading(made, REPORT), 16)
+    row = next(row for row in table.rows if row["way"] == "YaRN")
     assert row[f"less {WINDOWS}"].startswith("-0.19")
 
 
@@ -250,24 +251,25 @@ def test_problems_grow_with_the_length_and_are_graded(tmp_path):
         made[key] = [read_run(own.folder)]
     assert lengths == {(14, 8, 32), (30, 24, 96)}
     report = Published().report("needle", {"eval/accuracy"}, {})
-    assert longer_page.conclusions(made, report, trained) == []  # of runs without these lengths
-    assert WINDOWS not in " ".join(longer_page.table(made, report, trained).columns)
+    assert longer_page.conclusions(readings(made, report)) == []  # of runs without these lengths
+    assert WINDOWS not in " ".join(longer_page.table(Reading(made, report), trained).columns)
 
 
 def test_shares_by_depth_are_means_over_parents(found):
     key, (one,) = next(iter(found.ways.items()))
     slices = [{f"depth_at_{key.length}": {"0": (9, share), "10": (9, 1.0)}} for share in (0.2, 0.4)]
     runs = [replace(one, seed=seed, slices=each) for seed, each in enumerate(slices)]
-    table = longer_page.details({key: runs}, Published())
+    table = longer_page.details(Reading({key: runs}, REPORT), Published())
     assert table.note == "Share of problems correct by tenths of the haystack before the needle:"
     assert table.rows == [
         {"way": key.way, "further training": "–", "0": "0.30", "10": "1.00"},
     ]
-    assert longer_page.details({key: [one]}, Published()).rows == []
+    assert longer_page.details(Reading({key: [one]}, REPORT), Published()).rows == []
 
 
 def test_losses_stand_by_position_up_to_the_length(found):
     key, (one,) = next(iter(found.ways.items()))
     slices = {"length_loss": {"64": (9, 9.0), "16": (9, 2.0), "32": (9, 2.5)}}
-    table = longer_page.details({key: [replace(one, slices=slices)]}, Published())
+    reading = Reading({key: [replace(one, slices=slices)]}, REPORT)
+    table = longer_page.details(reading, Published())
     assert table.rows == [{"way": key.way, "further training": "–", "16": "2.000", "32": "2.500"}]

@@ -35,9 +35,10 @@ checks = script("published_beside_ours")
 
 RESULTS = ROOT / "results"
 NUMBERS = Path(__file__).with_name("numbers.json")
-ROWS = RESULTS.glob("**/runs.jsonl")
-# The rows of a search have no page: the verdict of their comparison is below.
-FOLDERS = sorted(str(p.parent.relative_to(ROOT)) for p in ROWS if p.parent.name != "search")
+# The rows of a comparison's search have no page: its verdict is below.
+SEARCHES = {*RESULTS.glob("compare/*/search/runs.jsonl")}
+ROWS = sorted({*RESULTS.glob("**/runs.jsonl")} - SEARCHES)
+FOLDERS = [str(path.parent.relative_to(ROOT)) for path in ROWS]
 # Planned runs, depths by length, text by length, sweeps; make test-slow rebuilds all the others.
 FAST = [f"results/{name}" for name in ("confirm", "needle", "text_lengths", "tuned")]
 REPORTS = sorted((RESULTS / "probes").glob("*.json"))
@@ -198,7 +199,7 @@ def of_folder(folder: str) -> dict:
     for sweep in sweeps.find(setups):
         for scheme, table in sweep.scores.items():
             name = f"{sweep.title} {sweep.recipe_id}: {scheme}"
-            found[name] = [table.mean().to_list(), sweep.best(scheme)]
+            found[name] = [table.mean().to_list(), sweep.best[scheme]]
     published = setups[0].published
     studied, _ = families.read(ROOT / folder / studies.NAME, published)
     for result in verdicts(setups, studied, published):

@@ -149,7 +149,7 @@ def test_fresh_seeds_at_one_value_choose_no_best(tmp_path, capsys):
 # 9: an edited scheme
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_an_edited_scheme_trains_again_and_codes_never_mix(tmp_path, capsys):
     from trained import spawn
 

@@ -13,7 +13,7 @@ from rope_lab.identity import NUMERICS
 
 GOLDEN = Path(__file__).with_name("numerics.json")
 STEPS = 20
-FEW = 4  # steps in `make test`, except for RoPER; `make test-slow` runs STEPS
+FEW = 4  # steps in `make test`, except for RoPER; `make torture` runs STEPS
 # Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) losses differ by at
 # most 5e-6. The two schemes with the most similar first losses, none and FIRE, differ by 1.2e-4.
 WITHIN = 3e-5
@@ -59,7 +59,7 @@ def losses(case: str, folder: Path, steps: int = STEPS) -> list[float]:
     ("case", "steps"),
     [(case, FEW) for case in CASES if ROPER not in case]
     + [
-        pytest.param(case, STEPS, marks=[] if ROPER in case else pytest.mark.slow)
+        pytest.param(case, STEPS, marks=[] if ROPER in case else pytest.mark.torture)
         for case in CASES
         if COPE not in case
     ],

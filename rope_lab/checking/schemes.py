@@ -4,7 +4,7 @@ Shape letters: B batch, T time, S time (keys), D model width, H heads, K head wi
 """
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from rope_lab.checking import Wrong, demand
+from rope_lab.checking import Checks, Wrong, demand
 from rope_lab.checking.causality import causality, causality_in_training
 from rope_lab.checking.derivatives import derivatives
 from rope_lab.model.attention import unpacked
@@ -36,7 +36,7 @@ def tokens_of(T: int) -> Tensor:
 TOKENS = tokens_of(LENGTH)
 
 
-def scheme_checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
+def scheme_checks(cfg: Config) -> Checks:
     """The checks of a scheme by name, in their order; cfg: resolved."""
     T, rows = cfg.train.seq_len, max(cfg.train.batch_size, ROWS)
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, T, n_layers=layers_of(cfg))

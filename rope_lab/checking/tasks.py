@@ -1,11 +1,10 @@
 """Checks of a task."""
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
 
-from rope_lab.checking import demand
+from rope_lab.checking import Checks, demand
 from rope_lab.tasks.base import BLANK, PackedTask
 from rope_lab.tasks.task import Problem, Task
 from rope_lab.train import config, data
@@ -14,7 +13,7 @@ from rope_lab.train.config import Config
 PROBLEMS, DRAWN, BATCHES, FEW_BATCHES = 128, 2000, 400, 40
 
 
-def task_checks(cfg: Config) -> dict[str, Callable[[], str | None]]:
+def task_checks(cfg: Config) -> Checks:
     """The checks of a task by name, in their order; cfg: resolved."""
     T = cfg.train.seq_len
     task = functools.cache(lambda: config.build_task(cfg))

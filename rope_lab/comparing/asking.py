@@ -24,14 +24,15 @@ def hours(option: str, text: str) -> float | None:
 
 def asks(yes: bool, budget: float | None) -> Asks:
     """The question before runs begin."""
-    left = [budget]  # hours, after the bills that were agreed to
+    left = budget  # hours, after the bills that were agreed to
 
     def ask(bill: Bill) -> None:
+        nonlocal left
         say(str(bill))
-        if left[0] is not None:
-            if bill.hours is None or bill.hours > left[0]:
-                raise Stopped(f"that is not within the budget: {duration(left[0])} are left")
-            left[0] -= bill.hours
+        if left is not None:
+            if bill.hours is None or bill.hours > left:
+                raise Stopped(f"that is not within the budget: {duration(left)} are left")
+            left -= bill.hours
         if yes:
             return
         if not sys.stdin.isatty():

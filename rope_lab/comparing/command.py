@@ -13,24 +13,21 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from rope_lab import command
 from rope_lab.comparing import stages
 from rope_lab.comparing.asking import asks, hours
-from rope_lab.comparing.launching import Stopped
+from rope_lab.comparing.launching import Stopped, folder_of
 from rope_lab.comparing.order import Order
 from rope_lab.launch.job import EXIT_BAD_CONFIG
-from rope_lab.places import RESULTS
+from rope_lab.launch.sweep import JOBS
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
-from rope_lab.text import ConfigError, argument_parser, say, short_path
+from rope_lab.text import ConfigError, Record, Words, argument_parser, say, short_path
 from rope_lab.train import plugin
-from rope_lab.train.overrides import is_hydra
+from rope_lab.train.overrides import split_hydra
 from rope_lab.train.stop import ignore
 
 STATUS = {CONFIRMED: 0, REVERSED: 10, UNDECIDED: 11}
@@ -69,6 +66,10 @@ def compare(
     Raises ConfigError, and Stopped if there is no verdict yet: the same call then resumes.
     """
     plugin.forget_files()
+    hydra, settings = split_hydra(overrides)
+    names = [*map(run_name, (ours, theirs, task)), scale]
+    if measure != "score":
+        names.append(measure.replace("/", "_"))
     order = Order(
         ours=ours,
         theirs=theirs,
@@ -79,25 +80,14 @@ def compare(
         difference=difference,
         most_pairs=most_pairs,
         label=name,
-        overrides=tuple(word for word in overrides if not is_hydra(word)),
-        hydra=tuple(word for word in overrides if is_hydra(word)),
-        folder=_folder(ours, theirs, task, scale, measure, out),
+        overrides=tuple(settings),
+        hydra=tuple(hydra),
+        folder=folder_of(out, "compare", *names),
     )
     ask = asks(yes, hours("--budget", budget))
     study = stages.plan(order, ask)
     runs = stages.run(order, study, ask)
     return stages.verdict(order, study, runs)
-
-
-def _folder(
-    ours: str, theirs: str, task: str, scale: str, measure: str, out: str | Path | None
-) -> Path:
-    if out:
-        return Path(out).expanduser().absolute()
-    parts = [run_name(ours), run_name(theirs), run_name(task), scale]
-    if measure != "score":
-        parts.append(measure.replace("/", "_"))
-    return (RESULTS / "compare" / "-".join(parts)).absolute()
 
 
 def _search(text: str) -> tuple[int, int]:
@@ -119,7 +109,7 @@ def _parser() -> ArgumentParser:
     add("--measure", default="score", help="score, steps, or a metric (default: score)")
     add("--difference", type=float, help="the smallest one of interest, in the unit of tables")
     add("--search", default="5x5", metavar="RATESxSEEDS", help="default: 5x5")
-    add("--pairs-at-most", type=int, default=40, metavar="N", help="default: 40")
+    add("--pairs-at-most", dest="most_pairs", type=int, default=40, metavar="N", help="default: 40")
     add("--name", default="", help="of MINE on the page")
     add("--out", metavar="FOLDER", help="default: below results/compare")
     add("--jobs", type=int, help="parallel runs (default: one per core)")
@@ -129,28 +119,28 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     given = _parser().parse_intermixed_args(arguments)
+    as_object = vars(given).pop("json")
     stdout = os.dup(1)
-    if given.json:  # also of child processes
+    if as_object:  # also of child processes
         os.dup2(2, 1)
     status, content = _status(given)
     ignore()
-    if given.json:
+    if as_object:
         os.write(stdout, (json.dumps(content) + "\n").encode())
     sys.exit(status)
 
 
-def _status(given: Namespace) -> tuple[int, dict[str, Any]]:
+def _status(given: Namespace) -> tuple[int, Record]:
     """Run the comparison: its exit status, and the verdict or the reason for none as JSON."""
-    words = list(given.overrides)
-    if given.jobs is not None:
-        words.append(f"hydra.launcher.n_jobs={given.jobs}")
-    options = {key: getattr(given, key) for key in ("scale", "measure", "difference", "search")}
-    options |= {key: getattr(given, key) for key in ("name", "out", "yes", "budget")}
+    options = vars(given)
+    words, jobs = options.pop("overrides"), options.pop("jobs")
+    if jobs is not None:
+        words.append(f"{JOBS}={jobs}")
+    schemes_and_task = [options.pop(name) for name in ("ours", "theirs", "task")]
     try:
-        most = given.pairs_at_most
-        verdict = compare(given.ours, given.theirs, given.task, *words, most_pairs=most, **options)
+        verdict = compare(*schemes_and_task, *words, **options)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return stopped.status, {"word": "open", "reason": str(stopped)}
@@ -159,8 +149,3 @@ def _status(given: Namespace) -> tuple[int, dict[str, Any]]:
         return EXIT_BAD_CONFIG, {"word": "refused", "reason": str(error)}
     say(f"\n{verdict.word}\n\n{verdict.paragraph}\n\n{short_path(verdict.folder / PAGE)}")
     return STATUS.get(verdict.word, NOT_PLANNED), as_json(verdict)
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -3,21 +3,25 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
+from rope_lab.places import RESULTS
 from rope_lab.results.plans.bill import Bill
-from rope_lab.results.records.folders import read
+from rope_lab.results.plans.rates import Cell, Search, SearchState
+from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run
-from rope_lab.text import ConfigError
-from rope_lab.train.instantiate import FILE
+from rope_lab.text import ConfigError, Record
 from rope_lab.train.overrides import typed
+from rope_lab.train.plugin import FILE
 
 RUNS = "runs"  # within the folder of a comparison
 OPEN, NO_ROOM = 12, 13  # exit statuses: runs are to come; no difference can be seen
 Asks = Callable[[Bill], None]  # raises Stopped at a no
+Ended = dict[Job, Run]
+Progress = tuple[dict[Cell, Run], SearchState]  # runs that have ended, and how far the search is
+Before = Callable[[list[Job], list[Run]], None]
 
 
 class Stopped(Exception):
@@ -26,6 +30,13 @@ class Stopped(Exception):
     def __init__(self, message: str, status: int = OPEN):
         super().__init__(message)
         self.status = status
+
+
+def folder_of(out: str | Path | None, command: str, *names: str) -> Path:
+    """The folder of a command's runs and page: `out`, or the one of these names in results/."""
+    if out:
+        return Path(out).expanduser().absolute()
+    return (RESULTS / command / "-".join(names)).absolute()
 
 
 def path_of(given: str, folder: Path) -> str:
@@ -46,12 +57,9 @@ def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Jo
     return jobs
 
 
-def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
+def ended(jobs: Sequence[Job], folder: Path) -> Ended:
     """The runs of those jobs that have ended. Raises ConfigError if other code of ours made one."""
-    if not jobs or not (folder / RUNS).is_dir():
-        return {}
-    runs, _ = read(folder / RUNS)
-    by_id = {run.run_id: run for run in runs if run.ended}
+    by_id = read_ended(folder / RUNS) if jobs else {}
     found = {job: by_id[job.identity.run_id] for job in jobs if job.identity.run_id in by_id}
     other = [job.label for job in found if job.is_of_other_code(job.record())]
     if other:
@@ -60,7 +68,51 @@ def ended(jobs: Sequence[Job], folder: Path) -> dict[Job, Run]:
     return found
 
 
-def launch(launcher: dict[str, Any], jobs: Sequence[Job], name: str, shows_scores: bool) -> None:
+def made(
+    jobs: Sequence[Job],
+    folder: Path,
+    launcher: Record,
+    name: str,
+    before: Before,
+    shows_scores: bool,
+) -> Ended:
+    """The runs of all jobs; those that are missing are made, after a call of `before` with their
+    jobs and the runs that have ended. Raises Stopped and ConfigError.
+    """
+    runs = ended(jobs, folder)
+    waiting = [job for job in jobs if job not in runs]
+    if waiting:
+        before(waiting, list(runs.values()))
+        launch(launcher, waiting, name, shows_scores)
+        runs = ended(jobs, folder)
+    if len(runs) < len(jobs):
+        raise Stopped(f"{len(runs)} of {len(jobs)} runs have ended; the same command resumes")
+    return runs
+
+
+def searched(
+    search: Search,
+    jobs: dict[Cell, Job],
+    words: Callable[[Cell], list[str]],
+    gain: Callable[[Run], float],
+    folder: Path,
+) -> Progress:
+    """The runs of a search that have ended, and how far it is.
+
+    jobs:  gets a job for each run so far, ended or missing
+    words: the overrides of a run; gain: its value, higher is better
+    """
+    while True:
+        of_jobs = ended(list(jobs.values()), folder)
+        runs = {cell: of_jobs[job] for cell, job in jobs.items() if job in of_jobs}
+        progress = search.progress({cell: gain(run) for cell, run in runs.items()})
+        new = [cell for cell in progress.missing if cell not in jobs]
+        if not new:
+            return runs, progress
+        jobs |= dict(zip(new, jobs_of(list(map(words, new)), folder), strict=True))
+
+
+def launch(launcher: Record, jobs: Sequence[Job], name: str, shows_scores: bool) -> None:
     """Make runs. Raises Stopped if one has not ended."""
     status = sweep.launch(jobs, launcher, name, shows_scores=shows_scores)
     if status == EXIT_FAILED:

@@ -5,15 +5,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
 from rope_lab.results.plans.freeze import FEWEST_PAIRS
 from rope_lab.results.plans.study import run_name
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, Record
 from rope_lab.train import plugin
-from rope_lab.train.instantiate import FILE
 from rope_lab.train.overrides import key_of
 
 CODE = "code"  # within the folder of a comparison: copies of the user's own files
@@ -81,7 +79,7 @@ class Order:
             raise ConfigError(f"{self.ours} and {self.theirs}: have the same name; rename a file")
 
     @functools.cached_property
-    def launcher(self) -> dict[str, Any]:
+    def launcher(self) -> Record:
         """The settings of the launcher. Raises ConfigError."""
         return sweep.launcher_settings(sweep.side_by_side(self.hydra))
 
@@ -93,14 +91,7 @@ class Order:
     @functools.cached_property
     def code(self) -> dict[str, bytes]:
         """The files of the user's own schemes and task, and all that they import."""
-        contents: dict[str, bytes] = {}
-        for given in (self.ours, self.theirs, self.task):
-            file = FILE.fullmatch(given)
-            own = plugin.sources(Path(file["path"])) if file else {}
-            for name, content in own.items():
-                if contents.setdefault(name, content) != content:
-                    raise ConfigError(f"{name}: two files of this name are used; rename one")
-        return contents
+        return plugin.sources_of([self.ours, self.theirs, self.task])
 
     @property
     def code_digests(self) -> dict[str, str]:
@@ -115,7 +106,7 @@ class Order:
 
     def copied(self, given: str) -> str:
         """A scheme or task as a plan in the folder names it: its copy, or its name."""
-        file = FILE.fullmatch(given)
+        file = plugin.FILE.fullmatch(given)
         if not file:
             return given
         copy = (self.copies / Path(file["path"]).name).relative_to(self.folder)

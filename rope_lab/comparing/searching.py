@@ -1,17 +1,17 @@
 """The first stage of a comparison: the learning rates of both schemes are searched alike."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from rope_lab.check import check
 from rope_lab.comparing.launching import (
     NO_ROOM,
     Asks,
+    Progress,
     Stopped,
-    ended,
-    jobs_of,
     launch,
     path_of,
+    searched,
 )
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.timing import run_seconds
@@ -19,9 +19,9 @@ from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_seconds
-from rope_lab.results.plans.rates import Cell, Search, SearchState
+from rope_lab.results.plans.rates import Cell, Search
 from rope_lab.results.plans.study import run_name
-from rope_lab.results.records.catalogue import Published, TaskReport
+from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.text import ConfigError, say
@@ -29,18 +29,18 @@ from rope_lab.train import config, trainer
 
 FIRST_SEED = 100
 SOLVED = 0.995  # a share from which a task counts as solved
-Runs = Mapping[Cell, Run]
 
 
 @dataclass(frozen=True)
 class Found:
     """The outcome of a search.
 
+    best:   the learning rate of each scheme; rates: all that were tried
     result: the comparison of both schemes at their best rates; runs: all of the search
     """
 
-    progress: SearchState
-    report: TaskReport
+    best: dict[str, float]
+    rates: list[float]
     result: Result
     runs: list[Run]
 
@@ -57,39 +57,30 @@ def search(order: Order, asks: Asks) -> Found:
     order.copy_code()
     usual = config.load(*common, f"position={path_of(schemes[0], order.folder)}")
     rates, seeds = order.search
-    searched = Search(schemes, usual.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
+    plan = Search(schemes, usual.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
+    runs, progress = _made(order, plan, common, asks)
+    result = _at_best_rates(order, progress.best, runs)
+    _check_room(order, result)
+    return Found(progress.best, progress.rates, result, list(runs.values()))
+
+
+def _made(order: Order, plan: Search, common: list[str], asks: Asks) -> Progress:
+    """The runs of the search, made if they are missing, and what it found. Raises Stopped."""
     jobs: dict[Cell, Job] = {}
-    runs, progress = _progress(order, searched, common, jobs)
+    words, gain = partial(_words, order, common), partial(_gain, order)
+    look = partial(searched, plan, jobs, words, gain, order.folder)
+    runs, progress = look()
     if progress.missing:
         if not runs:
-            for scheme in schemes:
+            for scheme in plan.schemes:
                 _check_scheme(order, scheme, common)
         missing = [jobs[cell] for cell in progress.missing]
-        asks(_bill(order, searched, missing, list(runs.values())))
+        asks(_bill(order, plan, missing, list(runs.values())))
     while progress.missing:
         waiting = [jobs[cell] for cell in progress.missing]
         launch(order.launcher, waiting, "search", shows_scores=True)
-        runs, progress = _progress(order, searched, common, jobs)
-    found = _found(order, schemes, progress, runs)
-    _check_room(order, found)
-    return found
-
-
-def _progress(
-    order: Order, searched: Search, common: list[str], jobs: dict[Cell, Job]
-) -> tuple[dict[Cell, Run], SearchState]:
-    """The runs that have ended, and how far the search is; `jobs` gets a job for each run so far,
-    ended or missing.
-    """
-    while True:
-        ended_jobs = ended(list(jobs.values()), order.folder)
-        runs = {cell: ended_jobs[job] for cell, job in jobs.items() if job in ended_jobs}
-        progress = searched.progress(_gains(order, runs))
-        new = [cell for cell in progress.missing if cell not in jobs]
-        if not new:
-            return runs, progress
-        words = [_words(order, common, cell) for cell in new]
-        jobs |= dict(zip(new, jobs_of(words, order.folder), strict=True))
+        runs, progress = look()
+    return runs, progress
 
 
 def _check_measure(order: Order) -> None:
@@ -120,23 +111,14 @@ def _words(order: Order, common: list[str], cell: Cell) -> list[str]:
     return [*common, f"position={position}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
 
 
-def report_of(order: Order, runs: Runs) -> TaskReport:
-    """The report of the task."""
-    run = next(iter(runs.values()))
-    return Published().report(run_name(order.task), set(run.metrics), run.settings, run.data)
+def _gain(order: Order, run: Run) -> float:
+    """The value of a run, higher is better; the worst of one that diverged."""
+    return freeze.measure_of(Published().report_of(run), order.measure).gain(run)
 
 
-def _gains(order: Order, runs: Runs) -> dict[Cell, float]:
-    """The value of each run, higher is better; the worst of one that diverged."""
-    if not runs:
-        return {}
-    measure = freeze.measure_of(report_of(order, runs), order.measure)
-    return {cell: measure.gain(run) for cell, run in runs.items()}
-
-
-def _bill(order: Order, searched: Search, missing: list[Job], before: list[Run]) -> Bill:
+def _bill(order: Order, plan: Search, missing: list[Job], before: list[Run]) -> Bill:
     """Of the search: from its runs so far, or from a few steps of those that are missing."""
-    grid, seeds = searched.grid, searched.seeds
+    grid, seeds = plan.grid, plan.seeds
     say(
         f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "
         f"then the best 2 of each scheme on seeds {seeds[1]} to {seeds[-1]}"
@@ -145,39 +127,22 @@ def _bill(order: Order, searched: Search, missing: list[Job], before: list[Run])
         seconds, source = mean_seconds(before)
     else:
         seconds, source = run_seconds(missing, order.launcher), "from a few steps of two"
-    return Bill("search", searched.runs - len(before), seconds, source, order.at_once)
+    return Bill("search", plan.runs - len(before), seconds, source, order.at_once)
 
 
-def _found(
-    order: Order, schemes: tuple[str, str], progress: SearchState, runs: dict[Cell, Run]
-) -> Found:
+def _at_best_rates(order: Order, best: dict[str, float], runs: dict[Cell, Run]) -> Result:
     """Both schemes at their best rates, compared over the seeds of the search."""
-    report = report_of(order, runs)
     arms = []
-    for scheme in schemes:
-        rate = progress.best[scheme]
+    for scheme, rate in best.items():
         own = [run for cell, run in runs.items() if (cell.scheme, cell.rate) == (scheme, rate)]
         arms.append(Arm(run_name(scheme), tuple(own)))
-    measure = freeze.measure_of(report, order.measure)
-    first = next(iter(runs.values())).settings
-    asked = Comparison(
-        name="search",
-        task=order.task,
-        scale=order.scale,
-        report=report,
-        measure=measure,
-        ours=arms[0],
-        theirs=arms[1],
-        test="none",
-        guess=report.guess if measure == report.measure else None,
-        problems=first.get("eval.problems_at_end") or first.get("eval.problems") or 1,
-    )
-    return Found(progress, report, answered(asked), list(runs.values()))
+    report = Published().report_of(arms[0].runs[0])
+    return answered(Comparison(report, freeze.measure_of(report, order.measure), *arms))
 
 
-def _check_room(order: Order, found: Found) -> None:
+def _check_room(order: Order, result: Result) -> None:
     """Raise Stopped if no number of seeds can show a difference between these schemes."""
-    result, pairs = found.result, found.result.pairs
+    pairs = result.pairs
     harder = "a harder scale, or settings of the task that make it harder"
     if len(pairs) < 2:
         raise Stopped(f"fewer than two pairs finished at the best rates; {order.folder}", NO_ROOM)

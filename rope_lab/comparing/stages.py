@@ -9,31 +9,31 @@ from typing import Any
 
 import yaml
 
-from rope_lab.comparing.launching import OPEN, Asks, Stopped, ended, jobs_of, launch, path_of
+from rope_lab.comparing.launching import Asks, Ended, jobs_of, made, path_of
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
 from rope_lab.files import digest, write_whole
 from rope_lab.launch.jobs import Job
 from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.scores import OF_A_MACHINE
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill, mean_seconds
 from rope_lab.results.plans.families import of_study
-from rope_lab.results.plans.freeze import Question
+from rope_lab.results.plans.freeze import Draft
 from rope_lab.results.plans.study import NAME, Study, position_of, run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import keep, read_kept
-from rope_lab.results.records.known import Known, known_runs
+from rope_lab.results.records.known import known_seeds
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import verdict_page
 from rope_lab.results.views.verdict import Verdict
-from rope_lab.text import ConfigError, say, short_path
+from rope_lab.text import ConfigError, Settings, say, short_path
 from rope_lab.train.overrides import key_of, typed
 
 SEARCH = "search"  # within the folder of a comparison: kept rows
-RESOLVED = ("train.precision", "device")  # settings that `auto` leaves to the machine
 
 
 def plan(order: Order, asks: Asks) -> Study:
@@ -48,7 +48,7 @@ def plan(order: Order, asks: Asks) -> Study:
         _check_same(order, study)
         return study
     if (order.folder / verdict_page.PAGE).exists():
-        raise ConfigError(f"{order.folder}: holds a verdict without its plan; --out names another")
+        raise _other_folder(order.folder, "holds a verdict without its plan")
     found = search(order, asks)
     text = _frozen(order, found)
     study = freeze.study_of(text)
@@ -60,44 +60,35 @@ def plan(order: Order, asks: Asks) -> Study:
     return study
 
 
-def run(order: Order, study: Study, asks: Asks) -> dict[Job, Run]:
+def run(order: Order, study: Study, asks: Asks) -> Ended:
     """Make the runs of a plan that have not ended. Returns all; raises Stopped and ConfigError."""
     _check_copies(order.folder, study)
-    if not read_kept(order.folder / SEARCH)[0]:
+    searched, _ = read_kept(order.folder / SEARCH)
+    if not searched:
         raise ConfigError(f"{order.folder / SEARCH}: the rows of the search are gone; restore them")
+
+    def before(waiting: list[Job], runs: list[Run]) -> None:
+        _check_plan(order, study, runs)
+        asks(Bill("verdict", len(waiting), *mean_seconds(runs or searched), order.at_once))
+
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
-    before = ended(jobs, order.folder)
-    waiting = [job for job in jobs if job not in before]
-    if waiting:
-        _check_plan(order, study, list(before.values()))
-        timed = list(before.values()) or read_kept(order.folder / SEARCH)[0]
-        asks(Bill("verdict", len(waiting), *mean_seconds(timed), order.at_once))
-        launch(order.launcher, waiting, study.name, shows_scores=False)
-    now = ended(jobs, order.folder)
-    if len(now) < len(jobs):
-        raise Stopped(f"{len(now)} of {len(jobs)} runs have ended; the same command resumes", OPEN)
-    return now
+    return made(jobs, order.folder, order.launcher, study.name, before, shows_scores=False)
 
 
-def verdict(order: Order, study: Study, runs: dict[Job, Run]) -> Verdict:
+def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
     """Keep the runs of a plan that have all ended, and write the verdict."""
-    rows = order.folder / study.rows
+    rows, published = order.folder / study.rows, Published()
     rows.mkdir(exist_ok=True)
     keep(list(runs.values()), rows)
-    results = of_study(study, list(runs.values()), Published(), order.folder / NAME)
-    primary, *secondary = results
-    searched, _ = read_kept(order.folder / SEARCH)
-    published = Published()
+    primary, *secondary = of_study(study, list(runs.values()), published, order.folder / NAME)
     ours, theirs = map(position_of, study.seeds)
-    alike = []
-    for line in tries.read(order.folder.parent):
-        if ({*line["schemes"]}, line["task"]) == ({ours, theirs}, study.task):
-            alike.append(line)
+    every, asked = tries.read(order.folder.parent), ({ours, theirs}, study.task)
+    alike = [line for line in every if ({*line["schemes"]}, line["task"]) == asked]
     found = Verdict(
         folder=order.folder,
         result=primary,
         secondary=secondary,
-        searched=searched,
+        searched=read_kept(order.folder / SEARCH)[0],
         names=(order.label or published.title(ours), published.title(theirs)),
         tries=alike,
         edited=_edited(order, study),
@@ -132,54 +123,48 @@ def _overrides(order: Order, study: Study) -> list[list[str]]:
 
 def _frozen(order: Order, found: Found) -> str:
     """The text of the plan, from what the search found."""
-    result = found.result
+    result, best = found.result, found.best
     measure, (_, baseline) = result.measure, result.means
     wanted = order.difference or freeze.smallest_difference(measure, float(baseline))
     size = freeze.size(result.differences, wanted, order.most_pairs)
-    question = Question(
+    ours, theirs = (f"{scheme} train.lr={rate:g}" for scheme, rate in best.items())
+    draft = Draft(
         name=re.sub(r"[^\w-]+", "-", f"c-{order.folder.name}")[2:62].strip("-") or "comparison",
-        ours=order.copied(order.ours),
-        theirs=order.copied(order.theirs),
+        ours=ours,
+        theirs=theirs,
         task=order.copied(order.task),
         scale=order.scale,
         measure=measure,
-        report=found.report,
+        report=result.comparison.report,
         settings=_settings(order, found.runs),
+        reason=freeze.reason(size, measure, len(result.pairs)),
+        difference=wanted,
+        diverged=_diverged(measure, found.runs),
+        code=order.code_digests,
     )
-    reason = _reason(size, measure, len(result.pairs))
-    best, diverged = found.progress.best, _diverged(measure, found.runs)
-    ours, theirs = (f"{run_name(each)} {best[each]:g}" for each in (question.ours, question.theirs))
-    say(f"learning rates: {ours}, {theirs}, of {len(found.progress.rates)}")
-    say(reason)
+    seeds = _fresh_seeds(order, draft, size.pairs)
+    rates = ", ".join(f"{run_name(scheme)} {rate:g}" for scheme, rate in best.items())
+    say(f"learning rates: {rates}, of {len(found.rates)}")
+    say(draft.reason)
+    say(f"frozen: {short_path(order.folder / NAME)}, {seeds_text(seeds)}, sign-flip test")
+    return freeze.plan_text(draft, seeds)
 
-    def text(spent: set[int]) -> str:
-        seeds = freeze.fresh_seeds(size.pairs, spent)
-        code = order.code_digests
-        return freeze.plan_text(question, best, seeds, reason, wanted, diverged, code)
 
-    known = {run.seed for run in _known(order)}
+def _fresh_seeds(order: Order, draft: Draft, pairs: int) -> list[int]:
+    """Seeds that neither a known run nor another plan has. The very same plan again, after a kill
+    or a deletion, has the seeds that it had.
+    """
     own = tries.of_folder(order.folder)
     others = [line for line in tries.read(order.folder.parent) if line not in own]
-    frozen = text(known | tries.seeds(others))
-    # The very same plan again, after a kill or a deletion, has the seeds that it had.
-    if freeze.study_of(frozen).digest not in [line["digest"] for line in own]:
-        frozen = text(known | tries.seeds(others) | tries.seeds(own))
-    (seeds, *_) = freeze.study_of(frozen).seeds.values()
-    say(f"frozen: {short_path(order.folder / NAME)}, {seeds_text(seeds)}, sign-flip test")
-    return frozen
+    spent = tries.seeds(others) | _known_seeds(order)
+    seeds = freeze.fresh_seeds(pairs, spent)
+    again = freeze.study_of(freeze.plan_text(draft, seeds))
+    if again.digest in tries.digests(own):
+        return seeds
+    return freeze.fresh_seeds(pairs, spent | tries.seeds(own))
 
 
-def _reason(size: freeze.Size, measure: Measure, pairs: int) -> str:
-    """Why a plan has so many pairs."""
-    digits, unit = measure.digits, measure.unit
-    spread = f"{pairs} pairs of the search differ with a standard deviation of {size.spread:.3g}"
-    limit = f"its {freeze.LIMIT:.0%} upper limit is {size.limit:.3g}"
-    found = f"{size.pairs} pairs find a difference of {size.finds:.{digits}f} {unit}"
-    wanted = f"of interest: {size.wanted:.{digits}f}"
-    return f"{spread}; {limit}. {found} with power {freeze.POWER:g} ({wanted})."
-
-
-def _settings(order: Order, runs: list[Run]) -> dict[str, Any]:
+def _settings(order: Order, runs: list[Run]) -> Settings:
     """The settings that the plan fixes: those that were given, and those that the runs of the
     search resolved. Raises ConfigError if these differ.
     """
@@ -189,15 +174,17 @@ def _settings(order: Order, runs: list[Run]) -> dict[str, Any]:
     fixed.pop("task.path", None)
     if first.settings.get("task.corpus"):
         fixed["task.corpus"] = first.settings["task.corpus"]
-    for key in RESOLVED:
-        fixed[key] = first.settings[key]
-    fixed["threads"] = first.threads
+    fixed |= _of_a_machine(first)
     for run in runs:
-        other = [key for key in RESOLVED if run.settings[key] != fixed[key]]
-        if other or run.threads != fixed["threads"]:
-            key = other[0] if other else "threads"
-            raise ConfigError(f"{key}: the runs of the search differ in it; set {key}=…")
+        for key, value in _of_a_machine(run).items():
+            if fixed[key] != value:
+                raise ConfigError(f"{key}: the runs of the search differ in it; set {key}=…")
     return fixed
+
+
+def _of_a_machine(run: Run) -> Settings:
+    """What `auto` leaves to the machine."""
+    return {key: run.settings[key] for key in OF_A_MACHINE} | {"threads": run.threads}
 
 
 def _diverged(measure: Measure, runs: list[Run]) -> float:
@@ -218,18 +205,20 @@ def _check_same(order: Order, study: Study) -> None:
     ours, theirs = map(position_of, study.seeds)
     asked = run_name(order.ours), run_name(order.theirs), run_name(order.task), order.scale
     if asked != (ours, theirs, run_name(study.task), study.scale):
-        held = f"{ours} against {theirs} on {study.task}, {study.scale}"
-        raise ConfigError(f"{order.folder}: holds {held}; --out names another folder")
+        held = f"holds {ours} against {theirs} on {study.task}, {study.scale}"
+        raise _other_folder(order.folder, held)
     path = order.folder / NAME
-    if study.digest not in [line["digest"] for line in tries.of_folder(order.folder)]:
+    if study.digest not in tries.digests(tries.of_folder(order.folder)):
         record = order.folder.parent / tries.TRIES
         raise ConfigError(f"{path}: was changed after it was frozen, or {record} was; restore it")
     _check_overrides(order, study)
     if order.difference not in (None, study.difference):
         frozen = f"the plan was frozen with {study.difference:g}"
-        raise ConfigError(
-            f"--difference {order.difference:g}: {frozen}; --out names another folder"
-        )
+        raise _other_folder(f"--difference {order.difference:g}", frozen)
+
+
+def _other_folder(asked: object, held: str) -> ConfigError:
+    return ConfigError(f"{asked}: {held}; --out names another folder")
 
 
 def _check_overrides(order: Order, study: Study) -> None:
@@ -240,14 +229,13 @@ def _check_overrides(order: Order, study: Study) -> None:
         if key == "task.path" or key.startswith("wandb."):
             continue
         if key not in study.settings or not _same(value, study.settings[key]):
-            line = f"{key}={value}: is not in the frozen plan"
-            raise ConfigError(f"{line}; --out names another folder")
+            raise _other_folder(f"{key}={value}", "is not in the frozen plan")
     if run_name(order.task) in Published().tasks:
         report = Published().report(run_name(order.task), set(), {})
         measure, (test, *_) = freeze.measure_of(report, order.measure), study.primary
         if (measure.metric, measure.at) != (test.metric, test.at):
             held = f"the plan compares {test.metric}"
-            raise ConfigError(f"--measure {order.measure}: {held}; --out names another folder")
+            raise _other_folder(f"--measure {order.measure}", held)
 
 
 def _same(typed_value: str, frozen: Any) -> bool:
@@ -261,11 +249,11 @@ def _same(typed_value: str, frozen: Any) -> bool:
         return False
 
 
-def _known(order: Order) -> list[Known]:
-    """All known runs of the task and scale."""
-    every = [*known_runs(RESULTS), *known_runs(order.folder)]
-    asked = run_name(order.task), order.scale
-    return [run for run in every if (run.task, run.scale) == asked]
+def _known_seeds(order: Order, plan: str = "") -> set[int]:
+    """The seeds of all known runs of the task and scale; plan: the digest of one whose runs do not
+    count.
+    """
+    return known_seeds([RESULTS, order.folder], run_name(order.task), order.scale, plan)
 
 
 def _check_plan(order: Order, study: Study, before: list[Run]) -> None:
@@ -275,8 +263,7 @@ def _check_plan(order: Order, study: Study, before: list[Run]) -> None:
         raise ConfigError(f"{order.folder / NAME}: {changed}; restore it, or start over with --out")
     if before:
         return
-    known = {run.seed for run in _known(order) if run.plan != study.digest}
-    spent = sorted(known & {seed for _, seed in study.cells})
+    spent = sorted(_known_seeds(order, study.digest) & {seed for _, seed in study.cells})
     if spent:
         fresh = "has known runs of this task; a plan needs fresh seeds"
         raise ConfigError(f"{order.folder / NAME}: seed {spent[0]} {fresh}")
@@ -284,10 +271,9 @@ def _check_plan(order: Order, study: Study, before: list[Run]) -> None:
 
 def _check_copies(folder: Path, study: Study) -> None:
     """Raises ConfigError if a file that the plan's runs use is not as it was when it was frozen."""
-    own = [scheme.split()[0] for scheme in study.seeds] + [study.task]
-    places = {(folder / each).parent for each in own if each.partition(":")[0].endswith(".py")}
+    copies = {(folder / name).parent for name in (study.task, *study.seeds) if "/" in name}
     for name, recorded in study.code.items():
-        for place in places:
+        for place in copies:
             path = place / name
             if not path.is_file() or digest(path.read_bytes()) != recorded:
                 lost = f"{short_path(path)}: is not as it was when the plan was frozen"

@@ -13,7 +13,7 @@ from rope_lab import command
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.launch.pool import start_server
-from rope_lab.text import ConfigError, first_line
+from rope_lab.text import ConfigError, Record, first_line
 from rope_lab.train import torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import by_length
@@ -23,7 +23,7 @@ WARM, TIMED = 2, 5  # steps
 LEAST = 2  # runs of which steps are taken: one of each scheme
 
 
-def run_seconds(jobs: Sequence[Job], launcher: dict[str, Any]) -> float | None:
+def run_seconds(jobs: Sequence[Job], launcher: Record) -> float | None:
     """The mean seconds of a run, side by side as the launcher would run them; None on a cluster,
     whose machines are others. Raises ConfigError if a run cannot begin.
     """

@@ -12,14 +12,10 @@ import sys
 from pathlib import Path
 from string import Template
 
-from rope_lab import command  # first: from here on Ctrl-C is quiet
-
-# isort: split
-
 from rope_lab.exporting import parity
-from rope_lab.files import write_whole
+from rope_lab.files import check_ours, write_whole
 from rope_lab.places import HERE
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, nearest, say
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, nearest, say
 
 PARTS = HERE / "exporting" / "parts"
 SHARED = ("base", "to_torch", "to_transformers", "__init__")
@@ -137,15 +133,14 @@ def write(name: str, target: str, folder: Path) -> list[Path]:
         folder / f"test_{module}.py": f"{MARK} The parity test of {module}.py.\n{filled}",
     }
     for path in contents:
-        if path.exists() and not path.read_text("utf-8", "replace").startswith(MARK):
-            raise ConfigError(f"{path}: was not written by this command; give another --out")
+        check_ours(path, MARK)
     for path, content in contents.items():
         write_whole(path, content.encode())
     return [*contents]
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     about = f"{__doc__}\nSCHEME is one of {', '.join(supported())}."
     parser = argument_parser("export", about)
     parser.add_argument("scheme", metavar="SCHEME")
@@ -156,8 +151,3 @@ def main(arguments: list[str] | None = None) -> None:
         raise ConfigError(f"--out {given.out}: is not a folder")
     for path in write(given.scheme, given.to, given.out):
         say(f"written: {path}")
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -4,13 +4,13 @@ Shape letters: B batch, T time, D model width, H heads, K head width.
 """
 
 import importlib
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rope_lab.exporting.parts.to_torch import PositionAttention
 from rope_lab.model.hooks import Dims, PositionScheme
+from rope_lab.text import Record
 from rope_lab.train import config, instantiate
 
 D, H, T = 32, 4, 10
@@ -68,7 +68,7 @@ def rotate_half(name: str) -> PositionScheme:
     return instantiate.build(node, Dims(D, H, T)).double()
 
 
-def with_halves(node: dict[str, Any]) -> dict[str, Any]:
+def with_halves(node: Record) -> Record:
     """The settings of a scheme, and of schemes within it, in the layout of Llama."""
     changed = {}
     for key, value in node.items():

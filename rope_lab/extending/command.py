@@ -14,21 +14,19 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from rope_lab import command
 from rope_lab.comparing.asking import asks, exit_after, hours
-from rope_lab.comparing.launching import Asks, Stopped, ended, launch
+from rope_lab.comparing.launching import Asks, folder_of, made
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.extending import parents, ways
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
-from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.longer import Key, check_alike
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.run import Run
 from rope_lab.results.views import longer_page
-from rope_lab.text import ConfigError, argument_parser, say, short_path, show
+from rope_lab.text import ConfigError, Words, argument_parser, say, short_path, show
 from rope_lab.train.load import add_allow
-from rope_lab.train.overrides import is_hydra
+from rope_lab.train.overrides import split_hydra
 
 MOST_BUDGET = 1000  # percent
 Jobs = dict[Key, list[Job]]
@@ -57,7 +55,8 @@ def extend(
     every = parents.parents(runs, list(allow))
     trained, targets = parents.targets(every[0], lengths)
     steps = round(_share(budget) * every[0].cfg.train.steps)
-    folder = parents.folder_of(every[0], out, RESULTS)
+    names = [every[0].content[key] for key in ("task", "scale", "position", "scheme_id")]
+    folder = folder_of(out, "extend", *names)
     launcher = sweep.launcher_settings(sweep.side_by_side(hydra))
     jobs = ways.jobs(every, trained, targets, steps, folder)
     found = _made(jobs, launcher, folder, asks(yes, hours("--at-most", at_most)))
@@ -69,21 +68,17 @@ def extend(
 
 def _made(jobs: Jobs, launcher: dict, folder: Path, ask: Asks) -> dict[Key, list[Run]]:
     """The runs of all jobs; those that are missing are made. Raises Stopped."""
-    every = list(dict.fromkeys(itertools.chain(*jobs.values())))
-    before = ended(every, folder)
-    waiting = [job for job in every if job not in before]
-    if waiting:
-        at_once = sweep.shares(launcher)[0]
+
+    def bill(waiting: list[Job], _: list[Run]) -> None:
         seconds, source = _seconds(waiting, launcher)
-        ask(Bill("extend", len(waiting), seconds, source, at_once))
-        launch(launcher, waiting, "extend", shows_scores=True)
-    now = ended(every, folder)
-    if len(now) < len(every):
-        raise Stopped(f"{len(every)} runs needed, {len(now)} finished; the same command resumes")
-    made = {}
+        ask(Bill("extend", len(waiting), seconds, source, sweep.shares(launcher)[0]))
+
+    every = list(dict.fromkeys(itertools.chain(*jobs.values())))
+    runs = made(every, folder, launcher, "extend", bill, shows_scores=True)
+    found = {}
     for key, those in jobs.items():
-        made[key] = [now[job] for job in those]
-    return made
+        found[key] = [runs[job] for job in those]
+    return found
 
 
 def _seconds(jobs: Sequence[Job], launcher: dict) -> tuple[float | None, str]:
@@ -125,25 +120,17 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    given = _parser().parse_intermixed_args(arguments)
-    hydra = [word for word in given.runs if is_hydra(word)]
-    folders = [word for word in given.runs if not is_hydra(word)]
-    if given.jobs is not None:
-        hydra.append(f"hydra.launcher.n_jobs={given.jobs}")
+def main(arguments: Words = None) -> None:
+    options = vars(_parser().parse_intermixed_args(arguments))
+    jobs, (hydra, folders) = options.pop("jobs"), split_hydra(options.pop("runs"))
+    if jobs is not None:
+        hydra.append(f"{sweep.JOBS}={jobs}")
 
     def run() -> None:
         if not folders:
             raise ConfigError(
                 "rope-lab extend: give at least one run folder; `rope-lab list` shows them"
             )
-        options = {"lengths": given.lengths, "budget": given.budget, "out": given.out}
-        limits = {"yes": given.yes, "at_most": given.at_most, "allow": given.allow}
-        say(short_path(extend(folders, hydra, **options, **limits)))
+        say(short_path(extend(folders, hydra, **options)))
 
     exit_after(run)
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.text import FIND_RUNS, ConfigError, flat, show
+from rope_lab.text import FIND_RUNS, ConfigError, Record, flat, show
 from rope_lab.train import config, run
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
@@ -24,7 +23,7 @@ class Parent:
 
     folder: Path
     cfg: Config
-    content: dict[str, Any]
+    content: Record
 
 
 @dataclass(frozen=True)
@@ -113,12 +112,3 @@ def longest_setting(cfg: Config) -> str:
         known = "results/published.yaml names no setting of its longest length"
         raise ConfigError(f"task={cfg.names.task}: {known}; take another task")
     return setting
-
-
-def folder_of(parent: Parent, out: str | None, results: Path) -> Path:
-    """Where runs and page go: `out`, or a folder named after task, scale and scheme."""
-    if out:
-        return Path(out).expanduser().absolute()
-    content = parent.content
-    name = "-".join([content["task"], content["scale"], content["position"], content["scheme_id"]])
-    return (results / "extend" / name).absolute()

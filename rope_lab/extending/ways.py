@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -17,7 +16,7 @@ from rope_lab.comparing.launching import RUNS
 from rope_lab.extending.parents import Parent, Target, longest_setting, report_of
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.longer import AS_IS, WINDOWS, Key
-from rope_lab.text import flat, nested
+from rope_lab.text import Settings, flat, nested
 from rope_lab.train import config
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import CONF
@@ -41,7 +40,7 @@ class Way:
     """A way to read a longer text: its name in tables, and the settings that it changes."""
 
     name: str
-    changed: dict[str, Any]
+    changed: Settings
     at_old_length: bool = False  # where it is trained further
 
 
@@ -66,7 +65,7 @@ def ways(parent: Parent, target: Target) -> list[Way]:
     return found
 
 
-def _scaled(own: dict[str, Any], target: Target) -> list[Way]:
+def _scaled(own: Settings, target: Target) -> list[Way]:
     found = []
     for name, scaling in SCALINGS.items():
         of_scaling = {"scaling": scaling, "factor": target.factor, "original": target.trained}
@@ -74,7 +73,7 @@ def _scaled(own: dict[str, Any], target: Target) -> list[Way]:
     return found
 
 
-def _remapped(own: dict[str, Any], target: Target) -> list[Way]:
+def _remapped(own: Settings, target: Target) -> list[Way]:
     kept = {key: value for key, value in own.items() if key not in OF_SCALING}
     kept |= {"_target_": _class_of(OF_REMAPPED), "original": target.trained}
     near = max(1, target.trained // 4)
@@ -88,9 +87,9 @@ def _remapped(own: dict[str, Any], target: Target) -> list[Way]:
     return found
 
 
-def _position(node: dict[str, Any], file: str = "") -> dict[str, Any]:
+def _position(node: Settings, file: str = "") -> Settings:
     """The changed settings of a scheme; file: of conf/, if it is another scheme than before."""
-    changed: dict[str, Any] = {"position": node}
+    changed: Settings = {"position": node}
     if file:
         changed["names.position"] = file.rpartition("/")[2]
     return changed
@@ -132,7 +131,7 @@ def jobs(
     return found
 
 
-def _keys(parent: Parent, target: Target, steps: int) -> list[tuple[Key, dict[str, Any]]]:
+def _keys(parent: Parent, target: Target, steps: int) -> list[tuple[Key, Settings]]:
     """The ways to read one length, without and with further training, and their settings."""
     untrained, trained = [], []
     for way in ways(parent, target):
@@ -147,12 +146,12 @@ def _keys(parent: Parent, target: Target, steps: int) -> list[tuple[Key, dict[st
     return untrained + trained if steps else untrained
 
 
-def _longer(parent: Parent, target: Target) -> dict[str, Any]:
+def _longer(parent: Parent, target: Target) -> Settings:
     """The settings of training at a longer length: as many tokens per step, rounded up to whole
     sequences.
     """
     train, task = parent.cfg.train, parent.cfg.task
-    changed: dict[str, Any] = {
+    changed: Settings = {
         longest_setting(parent.cfg): target.length,
         "train.seq_len": math.ceil(target.times * train.seq_len),
         "train.batch_size": math.ceil(train.batch_size / target.times),
@@ -162,7 +161,7 @@ def _longer(parent: Parent, target: Target) -> dict[str, Any]:
     return changed
 
 
-def _job(parent: Parent, changed: dict[str, Any], key: Key, folder: Path) -> Job:
+def _job(parent: Parent, changed: Settings, key: Key, folder: Path) -> Job:
     """The run of a way that begins from a parent."""
     settings = flat(parent.content["config"]) | {
         name: value for name, value in changed.items() if name != "position"

@@ -5,7 +5,7 @@ import sys
 from rope_lab.launch import job, sweep
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, distributed, help
-from rope_lab.train.overrides import expand, is_hydra, read_arguments
+from rope_lab.train.overrides import expand, read_arguments, split_hydra
 from rope_lab.train.stop import Stop, ignore
 
 
@@ -38,6 +38,6 @@ def launch(words: list[str]) -> int:
     if distributed.launched() > 1:
         remedy = "leave -m out, or train a sweep's runs one to a process"
         raise ConfigError(f"torchrun trains one run: {remedy}")
-    launcher = sweep.launcher_settings([word for word in overrides if is_hydra(word)])
-    runs = expand([word for word in overrides if not is_hydra(word)])
-    return sweep.launch(sweep.compose_jobs(runs), launcher)
+    hydra, others = split_hydra(overrides)
+    launcher = sweep.launcher_settings(hydra)
+    return sweep.launch(sweep.compose_jobs(expand(others)), launcher)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rope_lab.launch.job import run_elsewhere
 from rope_lab.launch.pool import LOOK, Runs
-from rope_lab.text import ConfigError, first_line, say, short_path
+from rope_lab.text import ConfigError, Record, first_line, say, short_path
 from rope_lab.train.stop import Stop
 
 QUEUE = 5.0  # seconds between two looks at Slurm's queue
@@ -33,7 +33,7 @@ SHARED = (
 )
 
 
-def on_ray(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
+def on_ray(runs: Runs, stopping: Stop, settings: Record) -> None:
     """Run on a Ray cluster. Raises ConfigError if it cannot be reached."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
     init = settings["ray"]["init"]
@@ -60,7 +60,7 @@ def on_ray(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
         ray.shutdown()
 
 
-def on_slurm(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
+def on_slurm(runs: Runs, stopping: Stop, settings: Record) -> None:
     """Run as one job array of Slurm. Raises ConfigError if Slurm does not take it."""
     import submitit
 

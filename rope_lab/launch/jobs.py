@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rope_lab.identity import Identity
-from rope_lab.text import ConfigError, say
+from rope_lab.text import ConfigError, Record, say
 from rope_lab.train import config, provenance
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
@@ -44,7 +43,7 @@ class Job:
     def identity(self) -> Identity:
         return config.identity(self.resolved)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """Its run.json as it is now; only a status without one, or if its parent was trained
         again.
         """
@@ -53,7 +52,7 @@ class Job:
             return {"status": "not run"}
         return content
 
-    def is_of_other_code(self, record: dict[str, Any]) -> bool:
+    def is_of_other_code(self, record: Record) -> bool:
         """Whether its record is of other code than today's."""
         before = record["provenance"]
         other = provenance.differences(before, provenance.code(self.cfg))

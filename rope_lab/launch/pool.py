@@ -8,11 +8,11 @@ import signal
 import threading
 from collections.abc import Sequence
 from multiprocessing import connection, forkserver, resource_tracker
-from typing import Any
 
 from rope_lab import command
 from rope_lab.launch.job import run
 from rope_lab.places import HERE
+from rope_lab.text import Record
 from rope_lab.train.config import Config
 from rope_lab.train.stop import SIGNALS, Stop
 
@@ -20,14 +20,14 @@ LOOK = 0.2  # seconds between two looks at signals
 Runs = Sequence[tuple[Config, str]]  # the prefix of its lines
 
 
-def in_turn(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
+def in_turn(runs: Runs, stopping: Stop, settings: Record) -> None:
     """Run in this process, until a signal comes."""
     for cfg, prefix in runs:
         if not stopping.caught:
             run(cfg, stopping, prefix)
 
 
-def in_children(runs: Runs, stopping: Stop, settings: dict[str, Any]) -> None:
+def in_children(runs: Runs, stopping: Stop, settings: Record) -> None:
     """Run in child processes, settings["at_once"] in parallel. A signal is passed on to them; they
     save their runs.
 

@@ -3,18 +3,18 @@
 import shlex
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 from rope_lab.launch.jobs import ENDS, Job
-from rope_lab.text import first_three, short_path
+from rope_lab.text import Record, first_three, short_path
 from rope_lab.train.console import SHOWN
 from rope_lab.train.stop import same_command
 
+Records = dict[Job, Record]  # the content of the run.json of each run
 
-def text(records: dict[Job, dict[str, Any]], name: str, every: bool, shows_scores: bool) -> str:
+
+def text(records: Records, name: str, every: bool, shows_scores: bool) -> str:
     """The summary of a sweep, and the next steps.
 
-    records:      content of the run.json of each run
     name:         of the sweep
     every:        name every unfinished run; otherwise three of each status
     shows_scores: print the mean metrics
@@ -36,7 +36,7 @@ def text(records: dict[Job, dict[str, Any]], name: str, every: bool, shows_score
     return "\n".join(lines)
 
 
-def _unfinished(records: dict[Job, dict[str, Any]], every: bool) -> list[str]:
+def _unfinished(records: Records, every: bool) -> list[str]:
     """The runs of each status other than finished."""
     by_status = defaultdict(list)
     for job, record in records.items():
@@ -54,7 +54,7 @@ def _unfinished(records: dict[Job, dict[str, Any]], every: bool) -> list[str]:
     return lines
 
 
-def _means(finished: dict[Job, dict[str, Any]]) -> str:
+def _means(finished: Records) -> str:
     """Each metric over the finished runs that differ only in their seed; each code has its row."""
     import pandas as pd  # takes half a second, at the end of a sweep alone
 

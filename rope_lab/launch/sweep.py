@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from omegaconf import OmegaConf
 from pydantic import PositiveFloat, PositiveInt
@@ -15,7 +15,7 @@ from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.launch.jobs import compose_jobs as compose_jobs
 from rope_lab.shipped import shipped
-from rope_lab.text import ConfigError, first_three, flat, of_system, say, short_path, show
+from rope_lab.text import ConfigError, Record, first_three, flat, of_system, say, short_path, show
 from rope_lab.train import config, tracking
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import check_type
@@ -32,7 +32,7 @@ LAUNCHERS = {
 }
 
 
-def launcher_settings(words: Sequence[str]) -> dict[str, Any]:
+def launcher_settings(words: Sequence[str]) -> Record:
     """The settings of the launcher that Hydra's own overrides choose. Raises ConfigError."""
     for word in words:
         check_launcher(word)
@@ -62,16 +62,20 @@ def _check_jobs(words: Sequence[str]) -> None:
         raise ConfigError(f"--jobs, {JOBS}: {takes_none}; leave one of them out")
 
 
-def side_by_side(words: Sequence[str]) -> list[str]:
-    """Hydra's own overrides; unless they choose a launcher, runs go side by side here."""
+def side_by_side(words: Sequence[str], jobs: int | None = None) -> list[str]:
+    """Hydra's own overrides; unless they choose a launcher, runs go side by side here.
+
+    jobs: how many; None: as the overrides say, or as many as there are cores
+    """
+    own = list(words) if jobs is None else [*words, f"{JOBS}={jobs}"]
     if any(word.startswith("hydra/launcher=") for word in words):
-        return list(words)
-    return ["hydra/launcher=joblib", *words]
+        return own
+    return ["hydra/launcher=joblib", *own]
 
 
 def launch(
     jobs: Sequence[Job],
-    settings: dict[str, Any],
+    settings: Record,
     name: str = "sweep",
     begin: bool = True,
     shows_scores: bool = True,
@@ -117,9 +121,7 @@ def _say_wandb(cfg: Config) -> None:
         say(f"W&B records: {mode}")
 
 
-def _begin(
-    jobs: Sequence[Job], settings: dict[str, Any], stopping: Stop, shows_scores: bool
-) -> None:
+def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: bool) -> None:
     """Hand runs to the launcher that `_target_` names. Returns when none is under way."""
     target = settings["_target_"]
     launcher = LAUNCHERS.get(target.rpartition(".")[2])
@@ -144,7 +146,7 @@ def _begin(
         raise ConfigError(f"the runs cannot start: {of_system(error)}; {remedy}") from None
 
 
-def shares(settings: dict[str, Any]) -> tuple[int, int | None]:
+def shares(settings: Record) -> tuple[int, int | None]:
     """How many runs go side by side, and the threads of each; None: as many as torch takes.
 
     Raises ConfigError.

@@ -14,8 +14,9 @@ from argparse import Namespace
 from pathlib import Path
 
 from rope_lab import command
-from rope_lab.files import check_regular, write_whole
-from rope_lab.report.contents import contents, read_probes
+from rope_lab.files import check_ours, check_regular, write_whole
+from rope_lab.report.contents import Recorded, contents, read_probes
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.plans import families
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import (
@@ -27,13 +28,12 @@ from rope_lab.results.records.folders import (
 )
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import against
-from rope_lab.results.views.tables import check_ours
-from rope_lab.text import argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import Words, argument_parser, errors_as_exit, say, short_path
 
 MADE = "<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each page begins
 
 
-def _arguments(arguments: list[str] | None) -> Namespace:
+def _arguments(arguments: Words) -> Namespace:
     parser = argument_parser("report", __doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument(
@@ -49,7 +49,7 @@ def _arguments(arguments: list[str] | None) -> Namespace:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     given = _arguments(arguments)
     from rope_lab.report import page  # here: slow to import
 
@@ -58,32 +58,40 @@ def main(arguments: list[str] | None = None) -> None:
     check_regular(out)
     check_ours(out, MADE)
     recorded = {path: read(path) for folder in folders for path in with_those_below(folder)}
-    each_once, problems = one_each([run for runs, _ in recorded.values() for run in runs])
+    runs, problems = one_each(*[found for found, _ in recorded.values()])
     published = Published()
-    every = setups_of(each_once, published)
+    setups = setups_of(runs, published)
     asks = bool(given.contender or given.against)
     if asks or not all(map(is_kept, folders)):
-        published = against.question(published, every, given.contender, given.against)
-    shown, probed, groups = contents(folders, recorded, published, asks), [], []
+        published = against.question(published, setups, given.contender, given.against)
+    shown = contents(folders, recorded, published, asks)
+    probed = []
     for folder in recorded:
         found, unread = read_probes(folder)
         probed += found
         problems += unread
     for part in shown:
-        problems += part.content.problems
-        groups += part.content.groups
-    if not groups:
+        problems += part.problems
+    if not any(part.setups for part in shown):
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
-    outcomes = []
-    for folder in folders:
-        if folder.resolve().parent not in map(Path.resolve, recorded):  # else on its plan's page
-            outcomes += families.beside(folder, published)
-    html = page.render(shown, every, probed, published, outcomes, problems).encode()
+    outcomes = _outcomes(folders, recorded, published)
+    count = sum(len(setup.runs) for setup in setups)
+    html = page.render(shown, count, probed, published, outcomes, problems).encode()
     write_whole(out, html)
     size = len(html) / 1e6
-    say(f"written: {short_path(out)} ({size:.1f} MB, runs: {len(each_once)}); any browser opens it")
+    say(f"written: {short_path(out)} ({size:.1f} MB, runs: {len(runs)}); any browser opens it")
     if published.compares:
         say(against.HINT.format(published.titles[0]))
+
+
+def _outcomes(folders: list[Path], recorded: Recorded, published: Published) -> list[Result]:
+    """The results of plans beside these folders, unless the folder of the plan is shown itself."""
+    shown = [folder.resolve() for folder in recorded]
+    outcomes = []
+    for folder in folders:
+        if folder.resolve().parent not in shown:
+            outcomes += families.beside(folder, published)
+    return outcomes
 
 
 if __name__ == "__main__":

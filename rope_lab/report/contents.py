@@ -1,6 +1,6 @@
 """What is on the page: the runs of each folder as setups, with problems; and probes."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from rope_lab.results.plans import families
@@ -8,42 +8,31 @@ from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.setups import of_own_recipes, setups_of_folders
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import is_kept
+from rope_lab.results.records.kept import Found
 from rope_lab.results.records.run import DAMAGE, Run, one_line
 from rope_lab.results.views import probes
 from rope_lab.results.views.pages import Content
 
 PROBES = ("probes.json", "*/probes.json", "probes/*.json")  # within a folder
-Recorded = dict[Path, tuple[list[Run], list[str]]]  # the runs of each folder, and problems
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A folder on the page; `below` another one, whose verdicts lead the page."""
-
-    title: str
-    content: Content
-    below: bool = False
+Recorded = dict[Path, Found]  # the runs of each folder, and problems
 
 
 def contents(
     given: list[Path], recorded: Recorded, published: Published, asks: bool
-) -> list[Folder]:
+) -> list[Content]:
     """The folders with something to show, the user's own first, and of kept ones those of a plan.
 
     given: the folders that the user named; `recorded` has those below them too
     asks:  whether the user named the schemes to compare
     """
     own = [folder for folder in given if not is_kept(folder)]
-    shown = []
-    if own:
-        title = ", ".join(folder.resolve().name for folder in own)
-        shown.append(Folder(title, _of_own(own, recorded, published)))
+    shown = [_of_own(own, recorded, published)] if own else []
     for folder, (runs, problems) in recorded.items():
         if folder not in own:
-            content = _of_kept(folder, runs, problems, published)
-            unasked = folder not in given and not asks and content.published.compares
-            shown.append(Folder(folder.resolve().name, content, below=bool(own) or unasked))
-    return sorted(shown, key=lambda folder: (folder.below, folder.content.published.compares))
+            kept = _of_kept(folder, runs, problems, published)
+            unasked = folder not in given and not asks and kept.published.compares
+            shown.append(replace(kept, below=bool(own) or unasked))
+    return sorted(shown, key=lambda content: (content.below, content.published.compares))
 
 
 def _of_kept(folder: Path, runs: list[Run], problems: list[str], published: Published) -> Content:
@@ -51,7 +40,7 @@ def _of_kept(folder: Path, runs: list[Run], problems: list[str], published: Publ
     studied, wrong = families.read(folder / studies.NAME, published)
     here = published.but(compares=not studies.of_rows(folder))
     setups, twice = setups_of_folders({folder: runs}, here)
-    return Content(setups, here, problems + wrong + twice, studied)
+    return Content(setups, here, problems + wrong + twice, studied, folder.resolve().name)
 
 
 def _of_own(own: list[Path], recorded: Recorded, published: Published) -> Content:
@@ -64,7 +53,8 @@ def _of_own(own: list[Path], recorded: Recorded, published: Published) -> Conten
         found[folder], wrong = recorded[folder]
         problems += wrong
     setups, _ = setups_of_folders(of_own_recipes(found, own), published)
-    return Content(setups, published, problems, [])
+    title = ", ".join(folder.resolve().name for folder in own)
+    return Content(setups, published, problems, [], title)
 
 
 def read_probes(folder: Path) -> tuple[list[probes.Probed], list[str]]:

@@ -20,17 +20,17 @@ MAPS = "shares that queries (down) give to keys (across) of one text"
 Chart = dict[str, Any]
 
 
-def curves(group: Setup) -> list[Chart]:
+def curves(setup: Setup) -> list[Chart]:
     """A chart over training for each metric, with the runs of all schemes."""
-    recorded = {name for run in group.runs.run for name in run.curves}
-    metrics = {group.measure.metric: group.measure}
+    recorded = {name for run in setup.runs.run for name in run.curves}
+    metrics = {setup.measure.metric: setup.measure}
     for name in BESIDE:
         if name in recorded:
             metrics.setdefault(name, declared(name))
     made = []
     for name, metric in metrics.items():
-        panel = titled(series.over_training(group, metric), group.published)
-        every = titled(series.over_training(group, metric, group.schemes), group.published)
+        panel = titled(series.over_training(setup, metric), setup.published)
+        every = titled(series.over_training(setup, metric, setup.schemes), setup.published)
         if len(panel.points):
             smoothed = {"smoothed": name == SMOOTHED}
             made.append(_of_panel(panel, panel.y, name) | _runs(every) | smoothed)

@@ -5,13 +5,11 @@ import gzip
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import markupsafe
 
 from rope_lab.report import figures
-from rope_lab.report.contents import Folder
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.records.catalogue import Published
@@ -22,7 +20,7 @@ from rope_lab.results.views.figures import verdicts as forest
 from rope_lab.results.views.pages import Content
 from rope_lab.results.views.probes import Probed
 from rope_lab.results.views.tables import Strong, number
-from rope_lab.text import plain, show
+from rope_lab.text import Record, plain, show
 
 ORIGIN = [
     "run_id",
@@ -38,8 +36,8 @@ ORIGIN = [
 
 
 def render(
-    folders: list[Folder],
-    every: list[Setup],
+    folders: list[Content],
+    count: int,
     probed: list[Probed],
     published: Published,
     outcomes: list[Result],
@@ -47,15 +45,14 @@ def render(
 ) -> str:
     """The page, the same for the same records.
 
-    every:    the groups of all runs on it
+    count:    of all runs on it
     outcomes: of plans, to lead the page
     problems: lines on records that could not be read or counted
     """
     found, sections = [], []
-    for folder in folders:
-        content = folder.content
-        found += [] if folder.below else content.verdicts
-        sections.append((folder, [_section(content, each) for each in content.sections]))
+    for content in folders:
+        found += [] if content.below else content.verdicts
+        sections.append((content, [_section(content, each) for each in content.sections]))
     measured = [verdict for verdict in found if verdict.gain.n]
     drawing = forest(measured, published, vega.CLEAR).decode() if measured else ""
     data = {
@@ -71,7 +68,7 @@ def render(
         "question": _question(found, outcomes, published),
         "outcomes": [plan_page.claim(result, published) for result in outcomes],
         "box": advice.section(found, published),
-        "count": sum(len(setup.runs) for setup in every),
+        "count": count,
         "answers": verdicts.sentences(found[:3], published),
         "forest": markupsafe.Markup(drawing),
         "verdicts": verdicts.table(found, published),
@@ -109,34 +106,34 @@ def _packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _section(content: Content, shown: Setup | Sweep) -> dict[str, Any]:
+def _section(content: Content, shown: Setup | Sweep) -> Record:
     """A recipe or sweep: tables, charts, every run."""
-    groups = list(shown.others.values()) if isinstance(shown, Sweep) else [shown]
-    here = [seed for group in groups for seed in group.runs.seed]
+    setups = shown.others if isinstance(shown, Sweep) else [shown]
+    here = [seed for setup in setups for seed in setup.runs.seed]
     return {
         "section": content.sections[shown],
         "label": f"runs: {len(here)}, {seeds(set(here))}",
-        "data": {"groups": list(map(_group, groups)), "charts": figures.others(shown)},
+        "data": {"groups": list(map(_setup, setups)), "charts": figures.others(shown)},
     }
 
 
-def _group(group: Setup) -> dict[str, Any]:
+def _setup(setup: Setup) -> Record:
     """Every run with its value and origin, the settings of each scheme, and curves."""
-    measure, title = group.measure, group.published.title
+    measure, title = setup.measure, setup.published.title
     values, settings = [], {}
-    for run, scheme in zip(group.runs.run, group.runs.scheme, strict=True):
+    for run, scheme in zip(setup.runs.run, setup.runs.scheme, strict=True):
         value = measure.times * run.metrics.get(measure.metric, math.nan)
         values.append(number(value, measure.digits))
         every = sorted(run.all_settings.items())
         settings[title(scheme)] = {key: show(value) for key, value in every}
-    runs = group.runs[["scheme", "seed", *ORIGIN]].astype(str)
-    runs["scheme"] = group.runs.scheme.map(title)
+    runs = setup.runs[["scheme", "seed", *ORIGIN]].astype(str)
+    runs["scheme"] = setup.runs.scheme.map(title)
     runs.insert(2, measure.unit, values)
     return {
-        "title": f"{group.title}, {group.scale}",
-        "variant": group.variant,  # the settings that tell it from others of its task and scale
+        "title": f"{setup.title}, {setup.scale}",
+        "variant": setup.variant,  # the settings that tell it from others of its task and scale
         "columns": list(runs),
         "runs": runs.to_numpy().tolist(),
         "settings": settings,
-        "curves": figures.curves(group),
+        "curves": figures.curves(setup),
     }

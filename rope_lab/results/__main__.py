@@ -35,7 +35,7 @@ from rope_lab.results.views import against, paper
 from rope_lab.results.views.pages import Content, publish, text
 from rope_lab.results.views.terminal import say_markdown
 from rope_lab.results.views.verdicts import sentences
-from rope_lab.text import argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import Words, argument_parser, errors_as_exit, say, short_path
 
 
 def arguments_parser() -> ArgumentParser:
@@ -62,7 +62,7 @@ def arguments_parser() -> ArgumentParser:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = arguments_parser()
     given = parser.parse_args(arguments)
     if given.replace and not given.keep:

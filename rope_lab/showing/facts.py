@@ -19,7 +19,7 @@ KINDS = (
     *("previous", "random_positions", "biases", "content", "content_biases", "coordinates"),
 )
 NONE = "hooks"  # the module of the scheme without positions
-RELEASED, CODE = "Released in: ", "Code: "  # beginnings of comments in a yaml file
+COMMENTS = {"Released in": "released", "Code": "code", "Task": "task"}  # of a yaml file
 RAISES = re.compile(r"(^| )Raises \w+Error [^\n]*")  # to the end of its paragraph
 SETTING = re.compile(r"(?P<names>\w+(?:, \w+)*): (?P<meaning>.*)", re.DOTALL)
 
@@ -34,6 +34,7 @@ class Facts:
     settings: a line of Markdown for each
     released: models that use it; empty if none is named
     code:     the address of its authors' code; empty if none is named
+    task:     whose positions it needs; empty: any task
     notes:    what its yaml file says besides
     """
 
@@ -45,6 +46,7 @@ class Facts:
     settings: list[str]
     released: str = ""
     code: str = ""
+    task: str = ""
     notes: str = ""
 
 
@@ -96,19 +98,17 @@ def node_of(name: str) -> dict[str, Any]:
 
 
 def read_comments(path: Path) -> dict[str, str]:
-    """The comments at the beginning of a yaml file: `summary`, `released`, `code` and `notes`."""
-    about = {"summary": "", "released": "", "code": "", "notes": ""}
-    notes = []
+    """The comments at the beginning of a yaml file: `summary`, those of COMMENTS, and `notes`."""
+    about, notes = {"summary": ""}, []
     for number, line in enumerate(path.read_text("utf-8").splitlines()):
         if not line.startswith("# "):
             break
         comment = line.removeprefix("# ")
+        name, _, value = comment.partition(": ")
         if number == 0:
             about["summary"] = comment
-        elif comment.startswith(RELEASED):
-            about["released"] = comment.removeprefix(RELEASED)
-        elif comment.startswith(CODE):
-            about["code"] = comment.removeprefix(CODE)
+        elif name in COMMENTS:
+            about[COMMENTS[name]] = value
         else:
             notes.append(comment)
     return about | {"notes": " ".join(notes)}

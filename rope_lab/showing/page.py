@@ -12,17 +12,20 @@ from rope_lab.showing.measured import Measured
 
 UP = "../.."  # from a page in docs/schemes to the root
 ALIKE = (
-    "All tokens are alike{}. The first panel has the logarithm of the weight that the last token "
-    "gives to each token before it, relative to its own."
+    "In the picture all tokens are the same{}. *Scores before training*: the logarithm of the "
+    "weight that the last token gives to each token before it, relative to its own."
 )
-CONTENT = ", but for the input of the layer, which is random: an example of content"
+CONTENT = ", but the layer's input is random, an example of content"
 AXES = "Each axis counts tokens, as in a text."
 COORDINATES = "coordinates"  # the kind whose positions have axes
 VALUES = (
-    "The second: the cosine between a feature of a value and its part in the output: 1 is not "
-    "rotated."
+    "*Rotation of values*: the cosine between a feature of a value and its part in the output; 1: "
+    "not rotated."
 )
-REACH = "The last: the scores that change if only the token 20 back is like the query."
+REACH = (
+    "*Scores that one token changes*: the scores that change if only the token 20 back resembles "
+    "the query."
+)
 SCORES = (
     "Share of problems correct, or e^(−loss) of text and of Prefix, ± half of the 95% interval. "
     "†: at the best of three learning rates; compare such cells only with each other. "
@@ -165,7 +168,8 @@ def results(shown: Shown) -> list[str]:
 def use(shown: Shown) -> list[str]:
     """How to train it, and how to take it into a model of one's own."""
     facts = shown.facts
-    here = f"`rope-lab train position={shown.word}` trains it here. "
+    words = f"task={facts.task} position={shown.word}" if facts.task else f"position={shown.word}"
+    here = f"`rope-lab train {words}` trains it here. "
     parts = [
         f"{here}In your own model ([how]({UP}/docs/elsewhere.md)):",
         USE.format(name=shown.word),

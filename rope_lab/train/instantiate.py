@@ -28,6 +28,7 @@ from rope_lab.places import ROOT
 from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, nearest, show
 from rope_lab.train import pattern
+from rope_lab.train.plugin import FILE as FILE
 from rope_lab.train.plugin import OURS, error_line, import_file
 
 CONF = ROOT / "conf"
@@ -36,8 +37,6 @@ SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}
 PACKAGES = OURS  # where such a class may come from unless the user allows more
 TOP = "tasks."  # conf/ and records name modules of rope_lab.tasks so
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
-# `mine.py`, or `mine.py:MyScheme` if it has several.
-FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
 PATTERNS = (Pattern, Pattern | None)  # the annotations of an argument that is a pattern of layers
 TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 

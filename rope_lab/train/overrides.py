@@ -150,6 +150,12 @@ def is_hydra(word: str) -> bool:
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
+def split_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Hydra's own overrides, and all others."""
+    others = [word for word in words if not is_hydra(word)]
+    return list(filter(is_hydra, words)), others
+
+
 def check_launcher(word: str) -> None:
     """Raise ConfigError for a setting of Hydra that does not concern the launcher."""
     if not word.lstrip("+~").startswith(("hydra/launcher", "hydra.launcher")):

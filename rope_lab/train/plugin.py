@@ -23,6 +23,8 @@ from rope_lab.train import torch_state
 
 log = logging.getLogger(__name__)
 
+# `mine.py`, or `mine.py:MyScheme` if it has several.
+FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
 OURS = ("rope_lab", "tasks")  # packages whose code `NUMERICS` stands for
 # Distributions whose versions a run records by themselves.
 RECORDED = ("torch", "numpy")
@@ -109,6 +111,20 @@ def sources(file: Path) -> dict[str, bytes]:
                     source = path.read_bytes()
                     contents[str(path.relative_to(place.parent))] = source
                     waiting += _imports(source)
+    return contents
+
+
+def sources_of(given: Iterable[str]) -> dict[str, bytes]:
+    """The `sources` of those schemes and tasks that are files. Raises ConfigError, also if two of
+    these files have the same name.
+    """
+    contents: dict[str, bytes] = {}
+    for word in given:
+        file = FILE.fullmatch(word)
+        own = sources(Path(file["path"])) if file else {}
+        for name, content in own.items():
+            if contents.setdefault(name, content) != content:
+                raise ConfigError(f"{name}: two files of this name are used; rename one")
     return contents
 
 

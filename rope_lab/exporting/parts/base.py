@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+Heads = tuple[Tensor, Tensor, Tensor]  # queries, keys and values
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -48,7 +49,7 @@ class Position(nn.Module):
 
     def before_cache(
         self, x_BTD: Tensor, q_BTHK: Tensor, k_BTGK: Tensor, v_BTGK: Tensor, pos_BT: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> Heads:
         """Queries, and what the cache stores as keys and values; x: the layer's input."""
         return q_BTHK, k_BTGK, v_BTGK
 
@@ -67,7 +68,7 @@ class Position(nn.Module):
 def attend(
     position: Position,
     x_BTD: Tensor,
-    heads: tuple[Tensor, Tensor, Tensor],
+    heads: Heads,
     pos_BT: Tensor,
     seen_BTS: Tensor,
     store: Store,

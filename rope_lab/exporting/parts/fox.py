@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.exporting.parts.base import Position
+from rope_lab.exporting.parts.base import Heads, Position
 
 
 class FoXPosition(Position):
@@ -21,7 +21,7 @@ class FoXPosition(Position):
 
     def before_cache(
         self, x_BTD: Tensor, q_BTHK: Tensor, k_BTGK: Tensor, v_BTGK: Tensor, pos_BT: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> Heads:
         logit_BTH = self.gate(x_BTD)
         wide = torch.promote_types(logit_BTH.dtype, torch.float32)
         log_f_BTGN = F.logsigmoid(logit_BTH.to(wide)).unflatten(-1, (self.kv_heads, -1))

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.exporting.parts.base import Position, angles
+from rope_lab.exporting.parts.base import Heads, Position, angles
 
 
 class PoPEPosition(Position):
@@ -22,7 +22,7 @@ class PoPEPosition(Position):
 
     def before_cache(
         self, x_BTD: Tensor, q_BTHK: Tensor, k_BTGK: Tensor, v_BTGK: Tensor, pos_BT: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> Heads:
         exponents = torch.arange(self.width, dtype=torch.float64, device=q_BTHK.device)
         angle_BT1K = angles(pos_BT, self.base ** -(exponents / self.width))
         q_BTHX = polar(q_BTHK, angle_BT1K - self.delta)

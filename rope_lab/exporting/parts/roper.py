@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from rope_lab.exporting.parts.base import Position, frequencies, rotate
+from rope_lab.exporting.parts.base import Heads, Position, frequencies, rotate
 
 
 class RoPERPosition(Position):
@@ -10,7 +10,7 @@ class RoPERPosition(Position):
 
     def before_cache(
         self, x_BTD: Tensor, q_BTHK: Tensor, k_BTGK: Tensor, v_BTGK: Tensor, pos_BT: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> Heads:
         theta_C = frequencies(self.width, self.base, q_BTHK.device)
         q, k, v = (rotate(each, pos_BT, theta_C) for each in (q_BTHK, k_BTGK, v_BTGK))
         return q, k, v

@@ -1,8 +1,8 @@
 """Comparisons and their results: the one place that computes a difference or a p value."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,44 +12,46 @@ from rope_lab.results.comparisons import stats
 from rope_lab.results.comparisons.stats import NOTHING, Interval
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import Measure
+from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 
 
 def samples(arm: Arm, measure: Measure) -> pd.DataFrame:
     """The values of an arm under a measure that are recorded: `value pair_as`, by seed."""
-    rows = [(run.seed, measure.of(run), run.pair_as) for run in arm.runs]
-    table = pd.DataFrame(rows, columns=["seed", "value", "pair_as"]).astype({"value": float})
-    return table.set_index("seed").dropna(subset="value")
+    values = [measure.of(run) for run in arm.runs]
+    recorded = [pair for pair in zip(arm.runs, values, strict=True) if not pd.isna(pair[1])]
+    columns = {
+        "value": np.array([value for _, value in recorded], float),
+        "pair_as": [run.pair_as for run, _ in recorded],
+    }
+    seeds = pd.Index([run.seed for run, _ in recorded], dtype=int, name="seed")
+    return pd.DataFrame(columns, seeds)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """A question: ours − theirs under a measure, over pairs of runs with the same seed.
 
+    name, task, scale: empty if no table shows it
     test:      a name of TESTS
     report:    of the task
     published: published gains of ours over theirs, in the measure's unit
     margin:    ours matches theirs if the interval excludes that it is worse by so much
-    untested:  up to so many pairs, there is an estimate and no test
-    guess:     the share of problems that a guess has right; None if unknown, or if it is tested all
-               the same
-    problems:  that each run was asked
+    fewest:    pairs of a test; of fewer there is an estimate alone
     searched:  whether both schemes were run at several learning rates besides
     """
 
-    name: str
-    task: str
-    scale: str
     report: TaskReport
     measure: Measure
     ours: Arm
     theirs: Arm
-    test: str
+    name: str = ""
+    task: str = ""
+    scale: str = ""
+    test: str = "none"
     published: tuple[float, ...] = ()
     margin: float | None = None
-    untested: int = 0
-    guess: float | None = None
-    problems: int = 1
+    fewest: int = 1
     searched: bool = False
 
     def pairs(self) -> pd.DataFrame:
@@ -67,8 +69,9 @@ class Family:
     several, one: its name if it has several tests, after their number, and if it has one
     corrected:    False: p values are shown as they are
     untested:     why no number may be shown; empty if there is none
-    open:         whether runs are to come
-    problems:     why a planned one does not count as planned, the worst first
+    study:        the plans.study.Study that planned them; None without one
+    found:        its runs that have ended
+    problems:     why it does not count as planned, the worst first
     """
 
     comparisons: list[Comparison]
@@ -76,16 +79,24 @@ class Family:
     one: str = ""
     corrected: bool = True
     untested: str = ""
-    planned = False
-    open = False
-    problems: tuple = ()
+    study: Any = None
+    found: dict[tuple[str, int], Run] = field(default_factory=dict)
+    problems: Sequence[Any] = ()
+
+    @property
+    def planned(self) -> bool:
+        return self.study is not None
+
+    @property
+    def open(self) -> bool:
+        """Whether runs of a plan are to come."""
+        return self.planned and len(self.found) < len(self.study.cells)
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
     """The answer to a comparison.
 
-    family:     a Family, or a plan's PlannedFamily
     pairs:      by seed: `ours theirs`
     difference: the mean of ours − theirs with Student's t interval; nothing if pairs are counted
     p:          of the test; nan without one
@@ -94,7 +105,7 @@ class Result:
     """
 
     comparison: Comparison
-    family: Any
+    family: Family
     pairs: pd.DataFrame
     difference: Interval
     p: float
@@ -134,11 +145,14 @@ class Result:
 
     @property
     def at_chance(self) -> bool:
-        """Whether neither mean is above the score of a guess, by more than two standard errors."""
-        guess = self.comparison.guess
-        if guess is None or self.pairs.empty:
+        """Whether neither mean is above the score of a guess, by more than two standard errors;
+        false of another number than the task's own.
+        """
+        asked = self.comparison
+        guess = asked.report.guess
+        if guess is None or asked.measure != asked.report.measure or self.pairs.empty:
             return False
-        variance = guess * (1 - guess) / (self.comparison.problems * len(self.pairs))
+        variance = guess * (1 - guess) / (asked.ours.runs[0].problems * len(self.pairs))
         return max(self.means) / self.measure.times <= guess + 2 * math.sqrt(variance)
 
     @property
@@ -189,7 +203,7 @@ def _answer(comparison: Comparison, family: Family) -> Result:
     if not comparison.measure.counts:
         difference = stats.t_interval((pairs.ours - pairs.theirs).to_numpy())
     result = Result(comparison, family, pairs, difference, math.nan)
-    if family.untested or len(pairs) <= comparison.untested or result.at_chance:
+    if family.untested or len(pairs) < comparison.fewest or result.at_chance:
         return result
     p = TESTS[comparison.test](pairs.ours.to_numpy(), pairs.theirs.to_numpy())
     return replace(result, p=p)

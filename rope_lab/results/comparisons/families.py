@@ -24,7 +24,6 @@ def between(
 
     measure: default: by which the task's schemes are compared
     """
-    problems = setup.settings.get("eval.problems_at_end") or setup.settings.get("eval.problems")
     return Comparison(
         name=f"{scheme} − {other}",
         task=setup.task,
@@ -35,9 +34,7 @@ def between(
         theirs=setup.arm(other),
         test=test,
         published=tuple(setup.report.published_gains(scheme, other)) if setup.versions else (),
-        untested=max(setup.published.untested.get(setup.scale, 0), FEWEST - 1),
-        guess=None if measure else setup.report.guess,
-        problems=problems or 1,
+        fewest=max(setup.published.untested.get(setup.scale, 0) + 1, FEWEST),
     )
 
 
@@ -59,13 +56,8 @@ def _rates(setup: Setup, scheme: str, every: list[Setup]) -> int:
     """At how many learning rates a scheme has finished runs under settings that are the same
     otherwise.
     """
-    return len({each.settings.get("train.lr") for each in every if _alike(setup, each, scheme)})
-
-
-def _alike(setup: Setup, other: Setup, scheme: str) -> bool:
-    own = other.settings | {"train.lr": setup.settings.get("train.lr")}
-    same = (other.task, other.scale, own) == (setup.task, setup.scale, setup.settings)
-    return same and len(other.of(scheme)) > 0
+    alike = [each for each in every if setup.is_alike(each) and len(each.of(scheme))]
+    return len({each.settings.get("train.lr") for each in alike})
 
 
 def of_schemes(setup: Setup, headline: Result | None) -> dict[str, Result]:

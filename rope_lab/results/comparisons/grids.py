@@ -12,61 +12,57 @@ import pandas as pd
 from rope_lab.results.comparisons.answers import Result, answered
 from rope_lab.results.comparisons.families import between
 from rope_lab.results.records.catalogue import LONGEST
-from rope_lab.results.records.run import one_line
+from rope_lab.results.records.measures import Measure
+from rope_lab.results.records.run import Settings, one_line
 from rope_lab.results.records.setups import Arm, Setup
 from rope_lab.shipped import recipe, shipped
 from rope_lab.text import show
 
 FEWEST_WORDS = 3  # values of a setting that is not a number: two are a comparison of two recipes
 
+ByValue = dict[Any, Setup]  # recipes by their value of a setting
+
 
 class Sweep:
     """Recipes that differ in one setting, and their runs.
 
-    groups: each value of the setting, in order → the runs that have it
-    others: `groups` without the usual recipe, which has its own section
-    recipe: the index of the usual recipe's value; None if no group is of it, or conf/recipe has
+    values: of the setting, in order
+    setups: the runs that have each value
+    others: `setups` without the usual recipe, which has its own section
+    recipe: the index of the usual recipe's value; None if no setup is of it, or conf/recipe has
             another value
+    measure: a run that diverged counts with the worst value of all that finished
     scores: of each scheme with runs at two values or more, if any has: one row per seed, one column
-            per value's index; a run that diverged counts with the worst value of all that finished.
-            Runs may be paired whose row has the same name, seed and `pair_as`
+            per value's index. Runs may be paired whose row has the same name, seed and `pair_as`
+    complete: of `scores`, the seeds that have every value: of others, such as the fresh seeds of a
+            plan, some values would have more chances
+    best:   of each scheme, the index of the value with the best mean of `complete`; None if all are
+            alike or the scheme lacks one
     diverged: scheme → index of the value → the number of runs that diverged
     """
 
-    def __init__(self, setting: str, groups: dict[Any, Setup], variant: str = ""):
-        self.setting, self.groups, self.values = setting, groups, list(groups)
-        first = next(iter(groups.values()))  # for all that they share
+    def __init__(self, setting: str, by_value: ByValue, variant: str = ""):
+        self.setting, self.values = setting, list(by_value)
+        self.setups = list(by_value.values())
+        self.others = [setup for setup in self.setups if setup.variant]
+        self.recipe = _usual(setting, by_value)
+        first = self.setups[0]  # for all that they share
         self.report, self.published, self.recipe_id = first.report, first.published, first.recipe_id
         title = [self.report.title, variant, f"by {setting}", f"scale {first.scale}"]
         self.title = ", ".join(filter(None, title))
         self.file = f"{first.file}-{setting.replace('.', '_')}"
-        self.others = {value: setup for value, setup in groups.items() if setup.variant}
-        self.recipe = _usual(setting, groups)
-        by_value = [setup.runs.assign(at=at) for at, setup in enumerate(groups.values())]
-        runs = pd.concat(by_value, ignore_index=True)
-        finished = first.measure.sign * runs.run.map(first.measure.of)
-        worst = first.measure.sign * finished.min() / first.measure.times
-        self.measure = replace(first.measure, diverged=worst)
-        runs = runs.assign(value=runs.run.map(self.measure.of)).dropna(subset="value")
-        varied = runs.groupby("scheme")["at"].nunique()
-        varied = varied[varied > 1] if (varied > 1).any() else varied
-        self.schemes = sorted(varied.index, key=self.published.order)
+        self.measure = _counting_diverged(self.setups)
+        runs = _scored(self.setups, self.measure)
+        self.schemes = sorted(_varied(runs), key=self.published.order)
         table = runs.pivot(index=["scheme", "seed", "pair_as"], columns="at", values="value")
-        table = table.reindex(columns=range(len(groups)))
+        table = table.reindex(columns=range(len(self.setups)))
         self.scores = {scheme: table.loc[scheme] for scheme in self.schemes}
+        self.complete = {scheme: scores.dropna() for scheme, scores in self.scores.items()}
+        self.best = {scheme: self._best(scheme) for scheme in self.schemes}
         self.diverged = runs[runs.status == "diverged"].groupby(["scheme", "at"]).size().to_dict()
 
-    def complete(self, scheme: str) -> pd.DataFrame:
-        """The scores of the seeds that have every value: of others, such as the fresh seeds of a
-        plan, some values would have more chances.
-        """
-        return self.scores[scheme].dropna()
-
-    def best(self, scheme: str) -> int | None:
-        """The index of the value with the best mean, over the seeds that have every value; None if
-        all are alike or the scheme lacks one.
-        """
-        means = self.measure.sign * self.complete(scheme).mean()
+    def _best(self, scheme: str) -> int | None:
+        means = self.measure.sign * self.complete[scheme].mean()
         if means.isna().any() or means.nunique() == 1:
             return None
         return int(means.idxmax())
@@ -74,7 +70,7 @@ class Sweep:
     def is_at_edge(self, scheme: str) -> bool:
         """Whether a better value of a number may lie beyond those that were tried."""
         ends = (0, len(self.values) - 1)
-        return all(map(is_number, self.values)) and self.best(scheme) in ends
+        return all(map(is_number, self.values)) and self.best[scheme] in ends
 
     def difference(self, scheme: str, other: str, at: int | None = None) -> Result | None:
         """Scheme − other, untested: at a value of the setting or, without one, each at its best
@@ -83,27 +79,26 @@ class Sweep:
         ours, theirs = self._arm(scheme, at), self._arm(other, at)
         if ours is None or theirs is None:
             return None
-        setup = next(iter(self.groups.values()))
-        asked = between(setup, scheme, other, measure=self.measure, test="none")
+        asked = between(self.setups[0], scheme, other, measure=self.measure, test="none")
         return answered(replace(asked, ours=ours, theirs=theirs))
 
     def _arm(self, scheme: str, at: int | None) -> Arm | None:
         """The runs of a scheme at a value, or those to compare at its best one."""
-        setups, best = list(self.groups.values()), self.best(scheme)
+        best = self.best[scheme]
         if at is not None:
-            return setups[at].arm(scheme)
+            return self.setups[at].arm(scheme)
         if best is None:
             return None
-        seeds = _seeds(self.complete(scheme))
-        runs = [run for run in setups[best].arm(scheme).runs if run.seed in seeds]
+        seeds = _seeds(self.complete[scheme])
+        runs = [run for run in self.setups[best].arm(scheme).runs if run.seed in seeds]
         return Arm(scheme, tuple(runs))
 
     def left_out(self) -> set[int]:
         """Seeds that lack a value under a scheme that has a best one."""
         lacking: set[int] = set()
         for scheme, scores in self.scores.items():
-            if self.best(scheme) is not None:
-                lacking |= _seeds(scores) - _seeds(self.complete(scheme))
+            if self.best[scheme] is not None:
+                lacking |= _seeds(scores) - _seeds(self.complete[scheme])
         return lacking
 
 
@@ -111,12 +106,34 @@ def _seeds(scores: pd.DataFrame) -> set[int]:
     return {*scores.index.get_level_values("seed")}
 
 
-def _usual(setting: str, groups: dict[Any, Setup]) -> int | None:
+def _counting_diverged(setups: list[Setup]) -> Measure:
+    """Their measure, under which a run that diverged has the worst value of all that finished."""
+    measure = setups[0].measure
+    gains = measure.sign * pd.concat([setup.finished.value for setup in setups])
+    return replace(measure, diverged=measure.sign * gains.min() / measure.times)
+
+
+def _scored(setups: list[Setup], measure: Measure) -> pd.DataFrame:
+    """The runs with a score, their `value`; `at`: the index of their setup."""
+    parts = []
+    for at, setup in enumerate(setups):
+        parts.append(setup.runs.assign(at=at, value=setup.runs.run.map(measure.of)))
+    return pd.concat(parts, ignore_index=True).dropna(subset="value")
+
+
+def _varied(runs: pd.DataFrame) -> list[str]:
+    """The schemes with runs in two setups or more; all if none has."""
+    setups = runs.groupby("scheme")["at"].nunique()
+    several = setups[setups > 1]
+    return list(setups.index if several.empty else several.index)
+
+
+def _usual(setting: str, by_value: ByValue) -> int | None:
     """The index of the usual recipe's value."""
-    first = next(iter(groups.values()))
+    first = next(iter(by_value.values()))
     known = shipped(f"recipe/{first.task}/{first.scale}")
     value = recipe(first.task, first.scale).get(setting) if known else None
-    for at, (own, setup) in enumerate(groups.items()):
+    for at, (own, setup) in enumerate(by_value.items()):
         if not setup.variant and value in (None, own):
             return at
     return None
@@ -145,7 +162,7 @@ def _of_one_task(setups: list[Setup]) -> list[Sweep]:
     return found
 
 
-def _shared(setting: str, held: dict[Any, Setup], usual: dict[str, Any]) -> str:
+def _shared(setting: str, held: ByValue, usual: Settings) -> str:
     """The other settings of a sweep that are not those of the usual recipe, if there is one."""
     ours = next(iter(held.values())).settings
     unlike = {key: ours[key] for key in sorted(ours) if usual and usual.get(key) != ours[key]}
@@ -153,7 +170,7 @@ def _shared(setting: str, held: dict[Any, Setup], usual: dict[str, Any]) -> str:
     return one_line(", ".join(f"{key}={value}" for key, value in unlike.items()), LONGEST)
 
 
-def _candidates(setups: list[Setup]) -> list[tuple[str, dict[Any, Setup]]]:
+def _candidates(setups: list[Setup]) -> list[tuple[str, ByValue]]:
     """Every sweep of one setting among these setups of one task and scale."""
     settings = pd.DataFrame([setup.settings for setup in setups]).map(show)
     varied = [key for key in settings if settings[key].nunique() > 1]
@@ -170,7 +187,7 @@ def _candidates(setups: list[Setup]) -> list[tuple[str, dict[Any, Setup]]]:
     return found
 
 
-def _by_value(setting: str, setups: list[Setup]) -> dict[Any, Setup]:
+def _by_value(setting: str, setups: list[Setup]) -> ByValue:
     """The setups by their values of a setting, in order; words come last."""
     values = {}
     for setup in setups:

@@ -55,18 +55,8 @@ class Rung:
 
     def leads(self, scheme: str, baseline: str, report: TaskReport) -> pd.Series:
         """The loss of the baseline less that of a scheme, by seed: above 0 the scheme leads."""
-        first = self.runs[scheme][0]
-        asked = Comparison(
-            name="ladder",
-            task=first.task,
-            scale=first.scale,
-            report=report,
-            measure=LOSS,
-            ours=Arm(scheme, tuple(self.runs[scheme])),
-            theirs=Arm(baseline, tuple(self.runs[baseline])),
-            test="none",
-        )
-        return -answered(asked).differences
+        arms = (Arm(each, tuple(self.runs[each])) for each in (scheme, baseline))
+        return -answered(Comparison(report, LOSS, *arms)).differences
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from rope_lab.results.comparisons.answers import Comparison, answered
 from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, MEASURES, Measure
+from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.text import ConfigError
@@ -50,18 +50,14 @@ def check_alike(ways: Ways) -> None:
     """
     trained = {key: runs for key, runs in ways.items() if key.steps}
     for key, runs in trained.items():
-        control = trained[control_of(key, ways)]
-        for line in [*_unlike(runs, control, at_one_length=True), *_unlike(runs, _any(trained))]:
+        control, other = trained[control_of(key)], next(iter(trained.values()))
+        for line in [*_unlike(runs, control, at_one_length=True), *_unlike(runs, other)]:
             raise ConfigError(f"{key.label} is no fair comparison: {line}; delete its runs")
 
 
-def control_of(key: Key, ways: Ways) -> Key:
+def control_of(key: Key) -> Key:
     """The way that changes nothing, with the same training."""
     return replace(key, way=AS_IS)
-
-
-def _any(trained: Ways) -> list[Run]:
-    return next(iter(trained.values()))
 
 
 def _unlike(runs: list[Run], control: list[Run], at_one_length: bool = False) -> list[str]:
@@ -87,29 +83,54 @@ def measure_at(report: TaskReport, length: int) -> Measure:
     """The share of problems correct at a length or, of a task without grades, the loss at the
     positions up to it.
     """
-    if report.measure.share:
-        return replace(report.measure, metric=f"{LENGTH}/{length}")
-    return replace(MEASURES["eval/loss"], metric=f"{LENGTH_LOSS}/{length}")
+    kind = LENGTH if report.measure.share else LENGTH_LOSS
+    return report.measure_of(f"{kind}/{length}")
 
 
-def difference(
-    ours: list[Run], theirs: list[Run], report: TaskReport, measure: Measure
-) -> Interval:
-    """Ours − theirs over parents, with its 95% interval."""
-    first = ours[0]
-    asked = Comparison(
-        name="longer",
-        task=first.task,
-        scale=first.scale,
-        report=report,
-        measure=measure,
-        ours=Arm("ours", tuple(ours)),
-        theirs=Arm("theirs", tuple(theirs)),
-        test="none",
-    )
-    return answered(asked).difference
+@dataclass(frozen=True)
+class Reading:
+    """The ways to read texts of one length, and their numbers at that length."""
+
+    ways: Ways
+    report: TaskReport
+
+    @property
+    def first(self) -> Key:
+        """One of the ways: all have its length and the name of that."""
+        return next(iter(self.ways))
+
+    @property
+    def measure(self) -> Measure:
+        return measure_at(self.report, self.first.length)
+
+    def by_steps(self) -> list["Reading"]:
+        """The ways without further training, then those with it."""
+        found = []
+        for steps in sorted({key.steps for key in self.ways}):
+            alike = {key: runs for key, runs in self.ways.items() if key.steps == steps}
+            found.append(Reading(alike, self.report))
+        return found
+
+    def windows(self, key: Key) -> Key | None:
+        """Windows of the training length, with further training too if the way has it."""
+        for other in self.ways:
+            if other.way == WINDOWS and bool(other.steps) == bool(key.steps):
+                return other
+        return None
+
+    def difference(self, key: Key, other: Key) -> Interval:
+        """One way − another over parents, with its 95% interval."""
+        arms = (Arm(each.label, tuple(self.ways[each])) for each in (key, other))
+        return answered(Comparison(self.report, self.measure, *arms)).difference
+
+    def is_better(self, found: Interval) -> bool:
+        """Whether an interval lies on the better side of 0."""
+        return found.low > 0 if self.measure.higher_is_better else found.high < 0
 
 
-def is_better(found: Interval, measure: Measure) -> bool:
-    """Whether an interval lies on the better side of 0."""
-    return found.low > 0 if measure.higher_is_better else found.high < 0
+def readings(ways: Ways, report: TaskReport) -> list[Reading]:
+    """The ways to read each length."""
+    found: dict[str, dict[Key, list[Run]]] = {}
+    for key, runs in ways.items():
+        found.setdefault(key.times, {})[key] = runs
+    return [Reading(own, report) for own in found.values()]

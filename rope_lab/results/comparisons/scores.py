@@ -48,8 +48,10 @@ def widest(setups: list[Setup]) -> list[Setup]:
     rate.
     """
     found: dict[str, Setup] = {}
-    for setup in sorted(setups, key=_preference, reverse=True):
-        if len(scores(setup)) > 1:
+    preference = {setup: _preference(setup) for setup in setups}
+    for setup in sorted(setups, key=lambda each: preference[each], reverse=True):
+        schemes, _ = preference[setup]
+        if schemes > 1:
             found.setdefault(setup.report.title, setup)
     return sorted(
         found.values(), key=lambda each: (rank(each.published.tasks, each.task), each.scale)
@@ -57,6 +59,7 @@ def widest(setups: list[Setup]) -> list[Setup]:
 
 
 def _preference(setup: Setup) -> tuple[int, bool]:
+    """The number of schemes, and whether at the recipe's rate."""
     usual = recipe(setup.task, setup.scale)["train.lr"]
     return len(scores(setup)), setup.settings.get("train.lr") == usual
 
@@ -81,8 +84,7 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
     at_rate = {}
     for each in setups:
         rate = each.settings["train.lr"]
-        alike = (each.task, each.scale, each.settings | {"train.lr": own})
-        if alike == (setup.task, setup.scale, setup.settings) and rate / own in RATES:
+        if setup.is_alike(each) and rate / own in RATES:
             at_rate[rate] = scores(each, length)
     searched = {}
     for scheme in found:
@@ -131,16 +133,14 @@ def mean_ranks(tasks: list[Column]) -> pd.DataFrame:
     random = np.random.default_rng(0)
     observed, resampled = [], []
     for column in tasks:
-        means, others = [], []
-        for name in names:
-            values = column.scores[name].to_numpy()
-            means.append(values.mean())
-            others.append(random.choice(values, (RESAMPLES, len(values))).mean(axis=1))
+        values = [column.scores[name].to_numpy() for name in names]
+        means = [each.mean() for each in values]
+        others = [random.choice(each, (RESAMPLES, len(each))).mean(axis=1) for each in values]
         observed.append(rankdata(-np.array(means)))
         resampled.append(rankdata(-np.array(others), axis=0))
     table = pd.DataFrame({"mean": np.mean(observed, axis=0)}, index=names)
-    chosen = random.integers(len(tasks), size=(RESAMPLES, len(tasks)))
     ranks_TSN = np.array(resampled)  # tasks, schemes, resamples
+    chosen = random.integers(len(tasks), size=(RESAMPLES, len(tasks)))  # the tasks of each resample
     ranks_NTS = ranks_TSN[chosen, :, np.arange(RESAMPLES)[:, None]]
     ranks_NS = ranks_NTS.mean(axis=1)
     table["low"], table["high"] = np.quantile(ranks_NS, [0.025, 0.975], axis=0)

@@ -25,9 +25,8 @@ def plan_word(result: Result) -> str:
     """The word of a primary test, by its p corrected for the family; plan.md explains the words. A
     study that does not count as planned has an exploratory word and the reason.
     """
-    if result.family.problems:
-        return f"{_exploratory(result)}; {result.family.problems[0].word}"
-    return _outcome(result)
+    problems = result.family.problems
+    return f"{word(result)}; {problems[0].word}" if problems else word(result)
 
 
 def word(result: Result) -> str:

@@ -1,41 +1,18 @@
 """The families of planned tests, and their results from kept runs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rope_lab.results.comparisons.answers import Comparison, Family, Result, answer, samples
 from rope_lab.results.plans import evidence
-from rope_lab.results.plans.evidence import Flaw
 from rope_lab.results.plans.find import Runs, find, untested
 from rope_lab.results.plans.study import NAME, PlannedTest, Study, called, load, of_rows
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.kept import read_kept
+from rope_lab.results.records.kept import Found, read_kept
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 
 TESTS = {"t": "t_or_sign_flip"}  # of a plan, where its name is another
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlannedFamily(Family):
-    """The primary or the secondary tests of a study.
-
-    tests:    as planned, in the order of the comparisons
-    found:    the runs of the study that have ended
-    problems: why it does not count as planned, the worst first
-    """
-
-    study: Study
-    tests: list[PlannedTest]
-    found: Runs
-    problems: list[Flaw] = field(default_factory=list)
-    planned = True
-
-    @property
-    def open(self) -> bool:
-        """Whether runs are to come."""
-        return len(self.found) < len(self.study.cells)
 
 
 def of_study(
@@ -53,14 +30,13 @@ def of_study(
     reason = untested(study, found) or _unrecorded(asked.values())
     results = []
     for tests, corrected in ((study.primary, True), (study.secondary, False)):
-        family = PlannedFamily(
+        family = Family(
             comparisons=[asked[test.name] for test in tests],
             several="planned tests",
             one="one planned test",
             corrected=corrected,
             untested=reason,
             study=study,
-            tests=tests,
             found=found,
             problems=problems,
         )
@@ -95,7 +71,7 @@ def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str
     Raises ConfigError, OSError.
     """
     studies = list(load(plan).studies.values()) if plan.exists() else []
-    kept: dict[str, tuple[list[Run], list[str]]] = {}
+    kept: dict[str, Found] = {}
     for rows in dict.fromkeys(study.rows for study in studies):
         folder = plan.parent / rows
         kept[rows] = read_kept(folder) if folder.is_dir() else ([], [])

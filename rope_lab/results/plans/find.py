@@ -2,8 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 
@@ -12,23 +10,13 @@ from rope_lab.results.plans.study import Study, called, own_settings, position_o
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import Setup, setups_of
+from rope_lab.results.records.setups import Setup
 from rope_lab.shipped import recipe, shipped, usual_task
-from rope_lab.text import ConfigError, show
+from rope_lab.text import ConfigError, Settings, show
 
 Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
 OF_SCHEME = "position."
 CHOICES = ("task.", "parent.")  # settings with which one could choose between two results
-
-
-def with_runs(studies: list[Study], runs: list[Run]) -> tuple[list[tuple[Study, Runs]], list[str]]:
-    """Each study of a folder with those of its `runs` that are its own; none, and the problem, if
-    `find` refuses.
-    """
-    try:
-        return [(study, find(study, runs)) for study in studies], []
-    except ConfigError as error:
-        return [], [str(error)]
 
 
 def find(study: Study, runs: list[Run]) -> Runs:
@@ -62,7 +50,7 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     return all(expected.get(key) in (recorded.get(key), "auto") for key in compared)
 
 
-def _expected(study: Study, scheme: str) -> dict[str, Any]:
+def _expected(study: Study, scheme: str) -> Settings:
     """The settings of a scheme's runs: the plan's, and else those of conf/ today."""
     usual = recipe(study.task, study.scale) | usual_task(study.task, study.scale)
     own = shipped(f"position/{position_of(scheme)}")
@@ -70,18 +58,11 @@ def _expected(study: Study, scheme: str) -> dict[str, Any]:
     return BACKFILLED | usual | of_scheme | study.planned(scheme)
 
 
-def setups_with_studies(
-    runs: list[Run], published: Published, planned: Iterable[tuple[Study, Runs]]
-) -> list[Setup]:
-    """The `planned` runs by study, in the given order; then all other runs by recipe."""
-    setups, taken = [], set()
-    for study, found in planned:
-        if found:  # its schemes have their settings in their names
-            table = runs_frame(list(found.values()))
-            table = table.assign(scheme=[called(scheme) for scheme, _ in found])
-            setups.append(Setup(table, published, study.unusual, study.name))
-            taken |= {*table.run_id}
-    return setups + setups_of([run for run in runs if run.run_id not in taken], published)
+def setup_of(study: Study, found: Runs, published: Published) -> Setup:
+    """The runs of a study; its schemes have their settings in their names."""
+    table = runs_frame(list(found.values()))
+    table = table.assign(scheme=[called(scheme) for scheme, _ in found])
+    return Setup(table, published, study.unusual, study.name)
 
 
 def named(cells: list[tuple[str, int]]) -> str:

@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import yaml
 
@@ -14,10 +13,10 @@ from rope_lab.results.comparisons.stats import (
     spread_interval,
     spread_limit,
 )
-from rope_lab.results.plans.study import NAME, OF_LENGTHS, Plan, Study, called, from_yaml
+from rope_lab.results.plans.study import NAME, Plan, Study, called, from_yaml
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import Measure, declared
-from rope_lab.text import ConfigError
+from rope_lab.results.records.measures import Measure
+from rope_lab.text import ConfigError, Record, Settings
 
 FIRST_SEED = 200
 POWER = 0.8
@@ -28,9 +27,15 @@ SHARE, OF_LOSS, OF_STEPS = 0.05, 0.02, 0.10  # smallest difference of interest, 
 
 
 @dataclass(frozen=True)
-class Question:
-    """ours, theirs: as `position=` takes them; measure: the number of a run that is compared;
-    settings: of all runs, that a plan fixes.
+class Draft:
+    """A plan but for its seeds.
+
+    ours, theirs: as plans call them, `mine train.lr=0.002`
+    measure:    the number of a run that is compared
+    settings:   of all runs, that the plan fixes
+    reason:     why it has so many pairs; difference: the smallest one of interest
+    diverged:   the value of a diverged run, in the metric's own unit
+    code:       name and digest of each file of the user's own
     """
 
     name: str
@@ -40,20 +45,11 @@ class Question:
     scale: str
     measure: Measure
     report: TaskReport
-    settings: dict[str, Any]
-
-    def arm(self, scheme: str, rates: dict[str, float]) -> str:
-        """A scheme at its rate, as plans call it."""
-        return f"{scheme} train.lr={rates[scheme]:g}"
-
-    @property
-    def comparison(self) -> dict[str, Any]:
-        """The metric of a planned test, and how it is shown."""
-        measure = self.measure
-        content = {"metric": measure.metric, "times": measure.times, "unit": measure.unit}
-        if measure.is_log:
-            content |= {"value": "log_steps", "reaches": measure.reaches}
-        return content
+    settings: Settings
+    reason: str
+    difference: float
+    diverged: float
+    code: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -83,13 +79,8 @@ def measure_of(report: TaskReport, name: str) -> Measure:
         title, threshold = next(iter(report.thresholds.items()))
         steps = {"unit": f"logarithm of steps until {title}", "digits": 3, "times": 1}
         return replace(threshold, at="log steps", **steps)
-    kind = name.partition("/")[0]
-    if kind in OF_LENGTHS:
-        graded = OF_LENGTHS[kind] == report.measure.higher_is_better
-        like = report.measure if graded else declared("eval/loss")
-        return replace(like, metric=name, higher_is_better=OF_LENGTHS[kind])
-    if known := declared(name):
-        return known
+    if measure := report.measure_of(name):
+        return measure
     raise ConfigError(
         f"--measure {name}: no run records it; score, steps, or a metric such as "
         "eval/loss or length/24"
@@ -116,47 +107,48 @@ def size(differences: Sequence[float], wanted: float, at_most: int) -> Size:
     return Size(pairs, wanted, spread, limit, detectable(pairs, limit, POWER))
 
 
+def reason(size: Size, measure: Measure, pairs: int) -> str:
+    """Why a plan has so many pairs; pairs: of the search."""
+    digits, unit = measure.digits, measure.unit
+    spread = f"{pairs} pairs of the search differ with a standard deviation of {size.spread:.3g}"
+    limit = f"its {LIMIT:.0%} upper limit is {size.limit:.3g}"
+    found = f"{size.pairs} pairs find a difference of {size.finds:.{digits}f} {unit}"
+    wanted = f"of interest: {size.wanted:.{digits}f}"
+    return f"{spread}; {limit}. {found} with power {POWER:g} ({wanted})."
+
+
 def fresh_seeds(pairs: int, known: Collection[int]) -> list[int]:
     """So many seeds from FIRST_SEED that no known run has."""
     unused = (seed for seed in itertools.count(FIRST_SEED) if seed not in known)
     return list(itertools.islice(unused, pairs))
 
 
-def plan_text(
-    question: Question,
-    rates: dict[str, float],
-    seeds: Sequence[int],
-    reason: str,
-    difference: float,
-    diverged: float,
-    code: dict[str, str],
-) -> str:
-    """The text of a plan.yaml with one study.
-
-    rates:    of both schemes
-    diverged: the value of a diverged run, in the metric's own unit
-    code:     name and digest of each file of the user's own
-    """
-    ours, theirs = question.arm(question.ours, rates), question.arm(question.theirs, rates)
-    common = {"schemes": [ours, theirs], **question.comparison}
-    written = _seeds(seeds)
+def plan_text(draft: Draft, seeds: Sequence[int]) -> str:
+    """The text of a plan.yaml with one study."""
+    schemes, measure = [draft.ours, draft.theirs], draft.measure
+    compared = {"schemes": schemes, "metric": measure.metric}
+    compared |= {"times": measure.times, "unit": measure.unit}
+    title = f"{measure.metric} after the last step"
+    if measure.is_log:
+        title = f"steps to {measure.metric} {measure.reaches:g}"
+        compared |= {"value": "log_steps", "reaches": measure.reaches}
     study = {
-        "hypothesis": f"{called(ours)} is ahead of {called(theirs)}.",
-        "reason": reason,
+        "hypothesis": f"{called(draft.ours)} is ahead of {called(draft.theirs)}.",
+        "reason": draft.reason,
         "rows": ROWS,
-        "task": question.task,
-        "scale": question.scale,
-        "settings": question.settings,
-        "seeds": {ours: written, theirs: written},
-        "higher_is_better": question.measure.higher_is_better,
-        "diverged": diverged,
-        "difference": difference,
-        "code": code,
-        "primary": [{"name": _title(question), "test": "sign_flip", **common}],
-        "secondary": _described(question, [ours, theirs]),
+        "task": draft.task,
+        "scale": draft.scale,
+        "settings": draft.settings,
+        "seeds": dict.fromkeys(schemes, _seeds(seeds)),
+        "higher_is_better": measure.higher_is_better,
+        "diverged": draft.diverged,
+        "difference": draft.difference,
+        "code": draft.code,
+        "primary": [{"name": title, "test": "sign_flip", **compared}],
+        "secondary": [] if measure.is_log else _described(draft, [*schemes]),
     }
-    given = {key: value for key, value in study.items() if value != {} and value != []}
-    content = {"studies": {question.name: given}}
+    given = {key: value for key, value in study.items() if value not in ({}, [])}
+    content = {"studies": {draft.name: given}}
     return HEAD + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -175,19 +167,11 @@ def study_of(text: str) -> Study:
     return studies[0]
 
 
-def _title(question: Question) -> str:
-    measure = question.measure
-    if measure.is_log:
-        return f"steps to {measure.metric} {measure.reaches:g}"
-    return f"{measure.metric} after the last step"
-
-
-def _described(question: Question, schemes: list[str]) -> list[dict[str, Any]]:
+def _described(draft: Draft, schemes: list[str]) -> list[Record]:
     """Secondary tests: steps to the task's first threshold, and how many runs end beyond it."""
     described = []
-    for name, threshold in list(question.report.thresholds.items())[:1]:
-        fits = threshold.higher_is_better == question.measure.higher_is_better
-        if not fits or question.measure.is_log:
+    for name, threshold in list(draft.report.thresholds.items())[:1]:
+        if threshold.higher_is_better != draft.measure.higher_is_better:
             continue
         common = {"schemes": schemes, "metric": threshold.metric, "reaches": threshold.reaches}
         steps = {"test": "sign_flip", "value": "log_steps", "unit": "log steps"}

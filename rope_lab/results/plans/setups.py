@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from rope_lab.results.plans.find import setups_with_studies, with_runs
+from rope_lab.results.plans.find import find, setup_of
 from rope_lab.results.plans.study import of_rows
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import ByFolder, is_kept, one_each, with_those_below
-from rope_lab.results.records.setups import Setup
+from rope_lab.results.records.setups import Setup, setups_of
+from rope_lab.text import ConfigError
 
 
 def to_read(folders: Iterable[Path]) -> list[Path]:
@@ -37,11 +38,18 @@ def of_own_recipes(found: ByFolder, folders: Iterable[Path]) -> ByFolder:
 
 
 def setups_of_folders(found: ByFolder, published: Published) -> tuple[list[Setup], list[str]]:
-    """The setups of all runs, those of a folder's studies by study; and problems."""
-    planned = []
+    """The runs of each folder's studies by study, then all others by recipe; and problems."""
     runs, problems = one_each(*found.values())
+    setups, taken = [], set()
     for folder, part in found.items():
-        of_plan, wrong = with_runs(of_rows(folder), part)
-        planned += of_plan
-        problems += wrong
-    return setups_with_studies(runs, published, planned), problems
+        try:
+            planned = [(study, find(study, part)) for study in of_rows(folder)]
+        except ConfigError as error:  # none of the folder then
+            problems.append(str(error))
+            continue
+        for study, own in planned:
+            if own:
+                setups.append(setup_of(study, own, published))
+                taken |= {run.run_id for run in own.values()}
+    others = [run for run in runs if run.run_id not in taken]
+    return setups + setups_of(others, published), problems

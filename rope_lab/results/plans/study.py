@@ -16,20 +16,16 @@ from rope_lab.files import digest
 from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, MEASURES, At, Measure, declared
+from rope_lab.results.records.measures import MEASURES, At, Measure, declared, like
 from rope_lab.results.records.run import Name, reason
 from rope_lab.shipped import recipe
-from rope_lab.text import ConfigError, first_line, flat, nearest, short_path, show
+from rope_lab.text import ConfigError, Record, Settings, first_line, flat, nearest, short_path, show
 
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
 ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
 STRICT = ConfigDict(extra="forbid")
 RECORDED = {*GROUPS, "threads"} - {"parent"}
-# Metrics `length/24`, `length_loss/256`, and whether higher is better.
-OF_LENGTHS = {LENGTH: True, LENGTH_LOSS: False}
-
-
 COUNTED: dict[str, At] = {"sign": "first step", "mcnemar": "reached"}  # tests of counts of pairs
 
 
@@ -96,10 +92,8 @@ class PlannedTest:
     @property
     def higher_is_better(self) -> bool | None:
         """Of its metric; None if no run records that."""
-        measure = declared(self.metric)
-        if measure:
-            return measure.higher_is_better
-        return OF_LENGTHS.get(self.metric.partition("/")[0])
+        measure = like(self.metric)
+        return measure and measure.higher_is_better
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -123,7 +117,7 @@ class Study:
     rows: str
     task: str
     scale: str
-    settings: Annotated[dict[str, Any], BeforeValidator(flat)]
+    settings: Annotated[Settings, BeforeValidator(flat)]
     seeds: dict[str, Seeds]
     higher_is_better: bool
     diverged: Number
@@ -153,7 +147,7 @@ class Study:
             given = f"higher_is_better is {self.higher_is_better}"
             raise ValueError(f"{test.name}: of {test.metric} the opposite is better, but {given}")
 
-    def planned(self, scheme: str) -> dict[str, Any]:
+    def planned(self, scheme: str) -> Settings:
         """Its settings for one of its schemes, those of the scheme's name among them."""
         return self.settings | own_settings(scheme)
 
@@ -202,11 +196,11 @@ class Study:
             return Measure(unit=test.unit or "logarithm of steps", digits=2, **fixed)
         if (test.metric, test.times) == (report.measure.metric, report.measure.times):
             return replace(report.measure, **fixed)
-        shown = declared(test.metric) or report.measure
+        shown = report.measure_of(test.metric)
         return replace(shown, unit=test.unit or test.metric, **fixed)
 
 
-def _named(studies: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _named(studies: dict[str, Record]) -> dict[str, Record]:
     return {name: {"name": name} | study for name, study in studies.items()}
 
 
@@ -273,6 +267,7 @@ def position_of(scheme: str) -> str:
     return run_name(scheme.split()[0])
 
 
-def own_settings(scheme: str) -> dict[str, Any]:
-    """The settings in the name of a plan's scheme: `rope position.base=100`."""
+@functools.cache
+def own_settings(scheme: str) -> Settings:
+    """The settings in the name of a plan's scheme: `rope position.base=100`. Not to be changed."""
     return flat(OmegaConf.to_container(OmegaConf.from_dotlist(scheme.split()[1:])))

@@ -3,11 +3,12 @@
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rope_lab.results.plans.study import Study, position_of
+from rope_lab.text import Record
 
 TRIES = "tries.jsonl"
+Tries = list[Record]  # as `add` writes them
 
 
 def add(folder: Path, study: Study) -> None:
@@ -31,7 +32,7 @@ def add(folder: Path, study: Study) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def read(parent: Path) -> list[dict[str, Any]]:
+def read(parent: Path) -> Tries:
     """Every try in a folder of comparisons, in the order of their plans; a torn line is none."""
     path = parent / TRIES
     tries = []
@@ -41,11 +42,16 @@ def read(parent: Path) -> list[dict[str, Any]]:
     return tries
 
 
-def of_folder(folder: Path) -> list[dict[str, Any]]:
+def of_folder(folder: Path) -> Tries:
     """The tries of one comparison's folder."""
     return [line for line in read(folder.parent) if line["folder"] == folder.name]
 
 
-def seeds(tries: list[dict[str, Any]]) -> set[int]:
+def digests(tries: Tries) -> set[str]:
+    """Those of their plans."""
+    return {line["digest"] for line in tries}
+
+
+def seeds(tries: Tries) -> set[int]:
     """All seeds of their plans."""
     return {seed for line in tries for seed in line["seeds"]}

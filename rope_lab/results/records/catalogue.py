@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from rope_lab.places import ROOT
-from rope_lab.results.records.measures import MEASURES, Measure
-from rope_lab.results.records.run import Record, Settings, one_line
+from rope_lab.results.records.measures import MEASURES, Measure, like
+from rope_lab.results.records.run import Record, Run, Settings, one_line
 
 SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
 LONGEST = 160  # characters of a title
@@ -55,6 +55,16 @@ class TaskReport(SimpleNamespace):
             self.measure.sign * (float(ours.split()[0]) - float(theirs.split()[0]))
             for ours, theirs in zip(*versions, strict=False)
         ]
+
+    def measure_of(self, metric: str) -> Measure | None:
+        """The measure of a metric; of problems of one length, `length/24`, shown as the task's own
+        if that is of their kind. None if no run records it.
+        """
+        declared = like(metric)
+        if declared is None or declared.metric == metric:
+            return declared
+        is_own = declared.share == self.measure.share
+        return replace(self.measure if is_own else declared, metric=metric)
 
 
 class Published(SimpleNamespace):
@@ -107,6 +117,10 @@ class Published(SimpleNamespace):
             if _agree(settings, each["of"]):
                 report["guess"] = each["share"]
         return TaskReport(**report)
+
+    def report_of(self, run: Run) -> TaskReport:
+        """The report of the task of a run."""
+        return self.report(run.task, run.metrics, run.settings, run.data)
 
     def title(self, scheme: str) -> str:
         """The name of a scheme in tables and figures."""

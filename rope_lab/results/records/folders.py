@@ -31,6 +31,7 @@ from rope_lab.text import FIND_RUNS, ConfigError, first_three, flat
 
 log = logging.getLogger(__name__)
 
+CHANGED = {True: "+", False: "", None: "?"}  # behind the commit of a checkout
 ByFolder = dict[Path, list[Run]]
 
 
@@ -75,6 +76,12 @@ def read(folder: Path) -> Found:
         except DAMAGE as error:
             problems.append(one_line(f"{path.name}: {reason(error)}; left out"))
     return one_each(runs)[0], problems
+
+
+def read_ended(folder: Path) -> dict[str, Run]:
+    """The runs of a folder that have ended, by their id; none without the folder."""
+    runs = read(folder)[0] if folder.is_dir() else []
+    return {run.run_id: run for run in runs if run.ended}
 
 
 def read_all(folders: Iterable[Path]) -> tuple[ByFolder, list[str]]:
@@ -149,16 +156,15 @@ def origin(provenance: Record) -> Record:
     If the parts of a resumed run differ, their values are joined by `MIXED`. The commit of a
     changed checkout ends in +, in ? if it may have been changed; `unknown` without git.
     """
-    parts = [flat(part) for part in [*provenance.get("earlier", []), provenance]]
+    parts = []
+    for part in map(flat, [*provenance.get("earlier", []), provenance]):
+        commit, mark = part["git.commit"], CHANGED[part["git.dirty"]]
+        parts.append(part | {"commit": commit[:12] + mark if commit else "unknown"})
 
     def joined(key: str) -> Any:
         values = list(dict.fromkeys(part.get(key) for part in parts))
         return values[0] if len(values) == 1 else MIXED.join(map(str, values))
 
-    marks = {True: "+", False: "", None: "?"}
-    for part in parts:
-        commit = part["git.commit"]
-        part["commit"] = commit[:12] + marks[part["git.dirty"]] if commit else "unknown"
     plugins = sorted(key for key in set().union(*parts) if key.startswith("plugin."))
     return {
         "numerics": joined("numerics"),

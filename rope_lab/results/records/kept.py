@@ -87,7 +87,7 @@ def _from_line(line: bytes) -> Run:
 
 def worth_keeping(run: Run) -> Run:
     """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
-    report = Published().report(run.task, run.metrics, run.settings)
+    report = Published().report_of(run)
     used = {threshold.metric for threshold in report.thresholds.values()}
     curves = {
         name: curve

@@ -1,6 +1,7 @@
 """Which number of a run counts: its metric, at which point of training, and how it is shown."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,6 +11,8 @@ from rope_lab.results.records.run import Run
 
 At = Literal["last", "mean", "first step", "log steps", "reached", "ever reached"]
 POSITION, LENGTH, LENGTH_LOSS = "answer_position", "length", "length_loss"  # slices
+# Problems of one length are metrics too, `length/24`, of the same kind as these.
+OF_LENGTHS = {LENGTH: "eval/accuracy", LENGTH_LOSS: "eval/loss"}
 AT = "_at_"  # within a slice's name: of an attribute, at a length
 LOSS_ATTRIBUTES = {POSITION, LENGTH_LOSS}  # others: shares of problems
 
@@ -94,6 +97,11 @@ class Measure:
         gain = self.sign * self.of(run)
         return -math.inf if math.isnan(gain) else gain
 
+    def values(self, runs: Iterable[Run]) -> list[float]:
+        """The numbers of those runs that have one."""
+        every = map(self.of, runs)
+        return [value for value in every if not math.isnan(value)]
+
     def _of_step(self, first: float, run: Run) -> float:
         if self.at == "first step" or math.isnan(first):
             return first
@@ -103,14 +111,13 @@ class Measure:
         return math.log(max(min(first, never), 1))
 
     def _first_step(self, run: Run) -> float:
-        steps, values = run.curves.get(self.metric, ([], []))
-        reached = [step for step, value in zip(steps, values, strict=True) if self._reaches(value)]
-        return float(min(reached, default=math.inf if steps else math.nan))
+        points = run.points(self.metric)
+        reached = [step for step, value in points if self._reaches(value)]
+        return float(min(reached, default=math.inf if points else math.nan))
 
     def _value(self, run: Run) -> float:
         if self.at == "mean":
-            steps, values = run.curves.get(self.metric, ([], []))
-            later = [value for step, value in zip(steps, values, strict=True) if step > 0]
+            later = [value for step, value in run.points(self.metric) if step > 0]
             return float(np.mean(later)) if later else math.nan
         value = run.final(self.metric)
         return math.nan if value is None else value
@@ -137,3 +144,10 @@ DECLARED = (
 )
 MEASURES = {measure.metric: measure for measure in DECLARED}
 declared = MEASURES.get
+
+
+def like(metric: str) -> Measure | None:
+    """The declared measure of a metric, or the one that problems of one length are like; None if
+    no run records it.
+    """
+    return declared(OF_LENGTHS.get(metric.partition("/")[0], metric))

@@ -1,14 +1,14 @@
 """The record of one run, to keep, compare and plot: the only place where records are checked."""
 
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, NonNegativeInt, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rope_lab.identity import BACKFILLED, NAME
 from rope_lab.shipped import with_class_names
-from rope_lab.text import flat, nested, plain
+from rope_lab.text import Record, Settings, flat, nested, plain
 
 VERSION = 1  # of a kept line's format
 MIXED = " → "  # joins different values of a resumed run's parts
@@ -18,8 +18,6 @@ DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError)
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Number = int | float
 Curve = tuple[list[int], list[Number]]  # steps and values
-Settings = dict[str, Any]  # flat: `train.lr`
-Record = dict[str, Any]  # nested, as in JSON
 
 
 @dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False))
@@ -118,6 +116,16 @@ class Run:
         if "position" in self.plugin:
             own["code of its file"] = self.plugin["position"]
         return own
+
+    def points(self, metric: str) -> list[tuple[int, Number]]:
+        """The steps and values of a metric's curve; none if it has no curve."""
+        return list(zip(*self.curves.get(metric, ([], [])), strict=True))
+
+    @property
+    def problems(self) -> int:
+        """How many problems it was graded on at its end; 1 without any."""
+        settings = self.all_settings
+        return settings["eval.problems_at_end"] or settings.get("eval.problems") or 1
 
     def final(self, metric: str) -> Number | None:
         """The last value of a metric or, of a slice such as `length/24`, the mean over its

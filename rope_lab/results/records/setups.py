@@ -140,14 +140,23 @@ class Setup:
         """The shortest and the longest problems of training, counted as `lengths` are; None if
         unknown.
         """
-        length = self.report.length
-        longest = self.settings.get(length["longest"])
-        shortest = self.settings.get(length.get("shortest")) or length.get("least", longest)
-        return (shortest, longest) if longest else None
+        named = self.report.length  # settings, and the `least` length of a task without `shortest`
+        longest = self.settings.get(named["longest"])
+        if not longest:
+            return None
+        shortest = self.settings.get(named.get("shortest"))
+        return shortest or named.get("least", longest), longest
+
+    def is_alike(self, other: "Setup") -> bool:
+        """Whether they differ at most in their learning rate."""
+        rate = {"train.lr": self.settings.get("train.lr")}
+        there = other.task, other.scale, other.settings | rate
+        return there == (self.task, self.scale, self.settings)
 
     def arm(self, scheme: str) -> Arm:
         """The runs of a scheme, to be compared."""
-        return Arm(scheme, tuple(self.runs[self.runs.scheme == scheme].run))
+        named = zip(self.runs.scheme, self.runs.run, strict=True)
+        return Arm(scheme, tuple(run for name, run in named if name == scheme))
 
     def deviations(self) -> list[str]:
         """Each setting that differs from the write-up's."""

@@ -6,13 +6,13 @@ draws the same charts: there they fill their column, and can be filtered.
 
 import math
 from textwrap import wrap
-from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.views.panels import FEW, Panel
+from rope_lab.results.records.run import Record
+from rope_lab.results.views.panels import FEW, Colors, Panel
 
 WIDTH, HEIGHT = 640, 250  # pixels of the plotting area
 ON_PAGE = 230  # its height on a page
@@ -69,7 +69,7 @@ def with_title(chart: alt.TopLevelMixin, title: str, subtitle: str = "") -> alt.
     return chart.properties(title=alt.TitleParams(wrap(title, 90), **more))
 
 
-def colors(titles: dict[str, str], legend: alt.Legend | None = None) -> alt.Color:
+def colors(titles: Colors, legend: alt.Legend | None = None) -> alt.Color:
     """The given colour of each scheme."""
     scale = alt.Scale(domain=list(titles), range=list(titles.values()))
     return alt.Color("scheme:N", scale=scale, legend=legend)
@@ -109,8 +109,8 @@ def _x(panel: Panel, dots: bool) -> alt.X:
 
 def _y(panel: Panel, title: list[str] | None) -> alt.Y:
     """The vertical axis."""
-    scale: dict[str, Any] = {"nice": False}
-    axis: dict[str, Any] = {"tickCount": 5}
+    scale: Record = {"nice": False}
+    axis: Record = {"tickCount": 5}
     domain = panel.domain()
     if domain:
         scale["domain"] = domain

@@ -17,9 +17,9 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import AT
 from rope_lab.results.records.run import one_line
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views import charts, heat, render, series, sweeps
+from rope_lab.results.views import charts, heat, render, series
 from rope_lab.results.views.forest import forest
-from rope_lab.results.views.panels import Panel, titled
+from rope_lab.results.views.panels import Panel, points_frame, titled
 from rope_lab.text import show
 
 FOREST = "verdicts.svg"
@@ -30,14 +30,14 @@ WORD = 16  # letters of a value on an axis
 def draw(
     shown: Collection[Setup | Sweep], form: Callable[[alt.TopLevelMixin], bytes] | None = None
 ) -> tuple[dict[Setup | Sweep, str], dict[str, bytes]]:
-    """The figures of sweeps and groups: the names of their files, and by name their content.
+    """The figures of sweeps and setups: the names of their files, and by name their content.
 
     form: what makes the content of a chart; None: render.svg
     """
     names: dict[Setup | Sweep, str] = {}
     files: dict[str, bytes] = {}
     for each in drawable(shown):
-        kind = "sweep" if isinstance(each, Sweep) else "lengths" if each.lengths else "curves"
+        kind = _kind(each)
         name = f"{each.file}-{kind}.svg"
         if name in files:
             name = f"{each.file}-{each.recipe_id}-{kind}.svg"
@@ -45,16 +45,23 @@ def draw(
     return names, files
 
 
+def _kind(each: Setup | Sweep) -> str:
+    """The name in CHARTS of its figure."""
+    if isinstance(each, Sweep):
+        return "sweep"
+    return "lengths" if each.lengths else "curves"
+
+
 def drawable(shown: Collection[Setup | Sweep]) -> list[Setup | Sweep]:
     """Those with a figure.
 
-    Not drawn are sweeps of two values or one seed, and a group of one scheme if it is in a sweep or
+    Not drawn are sweeps of two values or one seed, and a setup of one scheme if it is in a sweep or
     of another recipe.
     """
     swept: set[Setup] = set()
     for each in shown:
         if isinstance(each, Sweep) and _has_figure(each):
-            swept |= {group for group in each.groups.values() if len(group.schemes) == 1}
+            swept |= {setup for setup in each.setups if len(setup.schemes) == 1}
     return [each for each in shown if each not in swept and _has_figure(each)]
 
 
@@ -66,67 +73,67 @@ def _has_figure(each: Setup | Sweep) -> bool:
     return not each.finished.empty and not alone
 
 
-def curves(group: Setup) -> alt.TopLevelMixin:
+def curves(setup: Setup) -> alt.TopLevelMixin:
     """The metric against steps, with the published values if the set-up is the same."""
-    panel = series.over_training(group, group.measure)
-    panel = titled(replace(panel, points=panel.points[panel.points.ended]), group.published)
-    versions = {} if group.variant else group.versions
+    panel = series.over_training(setup, setup.measure)
+    panel = titled(replace(panel, points=panel.points[panel.points.ended]), setup.published)
+    versions = {} if setup.variant else setup.versions
     values = {}
-    for scheme in group.schemes:
-        title = group.published.title(scheme)
+    for scheme in setup.schemes:
+        title = setup.published.title(scheme)
         if scheme in versions and title in panel.colors:
-            values[title] = float(versions[scheme][0].split()[0]) - group.optimum
+            values[title] = float(versions[scheme][0].split()[0]) - setup.optimum
     layers = [charts.lines(panel)]
     for title, value in values.items():
         below = value < max(values.values())
         label = f"{title}, published"
         layers.append(charts.level(value, label, panel.colors[title], below))
-    return charts.with_title(alt.layer(*layers), _title(group, panel))
+    return charts.with_title(alt.layer(*layers), _title(setup, panel))
 
 
-def lengths(group: Setup) -> alt.TopLevelMixin:
+def lengths(setup: Setup) -> alt.TopLevelMixin:
     """Scores by length, a panel for each kind, the lengths of training shaded; below a single one
     heat maps of a crossed attribute.
     """
-    kinds, trained = group.length_kinds, group.trained_lengths
+    kinds, trained = setup.length_kinds, setup.trained_lengths
     width = (charts.WIDTH - 80 * (len(kinds) - 1)) // len(kinds)
     drawn = []
     for kind in kinds:
-        panel = titled(series.by_value(group, kind), group.published)
+        panel = titled(series.by_value(setup, kind), setup.published)
         layers = [charts.lines(panel, dots=True).properties(width=width)]
         if trained:
             layers.insert(0, charts.shade(trained[0] - 0.5, trained[1] + 0.5))
         drawn.append(alt.layer(*layers))
     chart = alt.hconcat(*drawn, spacing=charts.GAP) if len(drawn) > 1 else drawn[0]
-    if group.crossed and len(drawn) == 1:
-        chart = alt.vconcat(chart, _heat_maps(group), spacing=charts.GAP)
+    if setup.crossed and len(drawn) == 1:
+        chart = alt.vconcat(chart, _heat_maps(setup), spacing=charts.GAP)
         chart = chart.resolve_scale(color="independent")
     subtitle = "Shaded: lengths of training" if trained else ""
-    return charts.with_title(chart, _title(group, panel), subtitle)
+    return charts.with_title(chart, _title(setup, panel), subtitle)
 
 
-def _heat_maps(group: Setup) -> alt.TopLevelMixin:
+def _heat_maps(setup: Setup) -> alt.TopLevelMixin:
     """Shares of problems right by length and the crossed attribute, a map for each scheme."""
-    attribute = group.crossed[min(group.crossed)].partition(AT)[0]
-    x, y = group.report.length["title"], series.title(group, attribute)
-    trained = group.trained_lengths[1] if group.trained_lengths else 0
-    return heat.maps(crossed(group), x, y, trained)
+    attribute = setup.crossed[min(setup.crossed)].partition(AT)[0]
+    x, y = setup.report.length["title"], series.title(setup, attribute)
+    trained = setup.trained_lengths[1] if setup.trained_lengths else 0
+    return heat.maps(crossed(setup), x, y, trained)
 
 
-def crossed(group: Setup) -> pd.DataFrame:
+def crossed(setup: Setup) -> pd.DataFrame:
     """The share of problems right by length and the crossed attribute: `scheme column row
     share`.
     """
-    parts = [group.slices(name).assign(column=length) for length, name in group.crossed.items()]
+    parts = [setup.slices(name).assign(column=length) for length, name in setup.crossed.items()]
     cells = pd.concat(parts).rename(columns={"value": "row", "mean": "share"})
-    cells = cells.assign(scheme=cells.scheme.map(group.published.title))
+    cells = cells.assign(scheme=cells.scheme.map(setup.published.title))
     return cells.groupby(["scheme", "column", "row"], sort=False).share.mean().reset_index()
 
 
 def sweep(each: Sweep) -> alt.TopLevelMixin:
     """Final scores against the setting, with a ring around the best value of each scheme."""
-    panel, places = sweep_panel(each), sweeps.places(each)
-    best = {each.published.title(scheme): each.best(scheme) for scheme in each.schemes}
+    panel, places = sweep_panel(each), _places(each)
+    best = {each.published.title(scheme): each.best[scheme] for scheme in each.schemes}
     places_of = {title: places[at] for title, at in best.items() if at is not None}
     means = panel.means()
     rings = means[means.x == means.scheme.map(places_of)]
@@ -144,15 +151,36 @@ def sweep(each: Sweep) -> alt.TopLevelMixin:
 
 
 def sweep_panel(each: Sweep) -> Panel:
-    """The panel of a sweep, with the setting's values as ticks."""
-    values, numbers = each.values, all(map(is_number, each.values))
-    axis = {"values": sweeps.places(each), "format": "~g"}
-    if not numbers:
+    """The final scores against the setting, above the Bayes-optimal value if it is the same for
+    all. The setting's values are ticks.
+    """
+    measure, values, places = each.measure, each.values, _places(each)
+    optima = {setup.optimum for setup in each.setups}
+    optimum = optima.pop() if len(optima) == 1 else 0.0
+    points = []
+    for scheme, scores in each.scores.items():
+        for (seed, _, at), score in scores.stack().items():
+            points.append((scheme, seed, places[at], score - optimum, True))
+    above = f" above the Bayes-optimal {optimum:.3g}" if optimum else ""
+    unit = f"{measure.unit}{above}, {measure.better} is better"
+    axis, scale = {"values": places, "format": "~g"}, {}
+    if not _has_numbers(each):
         words = [one_line(show(value), WORD) for value in values]
         axis["labelExpr"] = f"{json.dumps(words)}[datum.value]"
-    log = numbers and 0 < 3 * values[0] <= values[-1]
-    panel = titled(sweeps.panel(each), each.published)
-    return replace(panel, axis=axis, scale={"type": "log"} if log else {})
+    elif 0 < 3 * values[0] <= values[-1]:
+        scale = {"type": "log"}
+    frame, log = points_frame(points), optimum > 0
+    panel = Panel(frame, each.setting, unit, log, measure.most, axis=axis, scale=scale)
+    return titled(panel, each.published)
+
+
+def _places(each: Sweep) -> list[float]:
+    """The positions of a setting's values on an axis; words stand one after the other."""
+    return list(map(float, each.values if _has_numbers(each) else range(len(each.values))))
+
+
+def _has_numbers(each: Sweep) -> bool:
+    return all(map(is_number, each.values))
 
 
 def verdicts(
@@ -162,11 +190,11 @@ def verdicts(
     return render.svg(forest(found, published), settings)
 
 
-def _title(group: Setup, panel: Panel) -> str:
-    """The title of a group, and how many of its schemes are shown."""
-    shown, there = len(panel.schemes), len(group.schemes)
+def _title(setup: Setup, panel: Panel) -> str:
+    """The title of a setup, and how many of its schemes are shown."""
+    shown, there = len(panel.schemes), len(setup.schemes)
     chosen = f": {shown} of {there} schemes" if shown < there else ""
-    return one_line(f"{group.title}, {group.scale}{chosen}", LABEL)
+    return one_line(f"{setup.title}, {setup.scale}{chosen}", LABEL)
 
 
 CHARTS = {"curves": curves, "lengths": lengths, "sweep": sweep}

@@ -51,7 +51,7 @@ def write(
 
     first = next(iter(rungs[0].runs.values()))[0]
     published = Published()
-    report = published.report(first.task, set(first.metrics), first.settings, first.data)
+    report = published.report_of(first)
     titles = {scheme: published.title(name) for scheme, name in names.items()}
     baseline, *others = names
     law = law_of(rungs, baseline)

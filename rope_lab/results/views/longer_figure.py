@@ -2,11 +2,11 @@
 
 import altair as alt
 
-from rope_lab.results.comparisons.longer import AS_IS, Key, Ways
+from rope_lab.results.comparisons.longer import AS_IS, Key, Reading, Ways
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS
 from rope_lab.results.views import charts
-from rope_lab.results.views.panels import Panel, points_frame
+from rope_lab.results.views.panels import Colors, Panel, points_frame
 
 # Of the ways, in the order of tables; more than there are.
 COLORS = (
@@ -15,20 +15,21 @@ COLORS = (
 )
 
 
-def chart(ways: Ways, report: TaskReport, title: str) -> alt.TopLevelMixin:
+def chart(reading: Reading, title: str) -> alt.TopLevelMixin:
     """A panel without and, if there are such runs, one with further training."""
-    names = dict.fromkeys(key.way for key in ways)
+    names = dict.fromkeys(key.way for key in reading.ways)
     colors = dict(zip(names, COLORS, strict=False))
     drawn = []
-    for steps in sorted({key.steps for key in ways}):
-        own = {key: runs for key, runs in ways.items() if key.steps == steps}
+    for part in reading.by_steps():
+        steps = part.first.steps
         how = f"{steps} further steps" if steps else "without training"
-        drawn.append(charts.with_title(charts.lines(_panel(own, report, colors), dots=True), how))
+        panel = _panel(part.ways, part.report, colors)
+        drawn.append(charts.with_title(charts.lines(panel, dots=True), how))
     whole = alt.vconcat(*drawn, spacing=charts.GAP).resolve_scale(color="independent")
     return charts.with_title(whole, title)
 
 
-def _panel(ways: Ways, report: TaskReport, colors: dict[str, str]) -> Panel:
+def _panel(ways: Ways, report: TaskReport, colors: Colors) -> Panel:
     """The points of every run by length: loss up to it, or the share of problems correct."""
     kind = LENGTH if report.measure.share else LENGTH_LOSS
     rows = []

@@ -10,19 +10,18 @@ from rope_lab.results.comparisons.longer import (
     AS_IS,
     WINDOWS,
     Key,
+    Reading,
     Ways,
     control_of,
-    difference,
-    is_better,
     measure_at,
+    readings,
 )
 from rope_lab.results.comparisons.stats import t_interval
-from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.results.records.measures import AT, LENGTH_LOSS, Measure
-from rope_lab.results.records.run import Run
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.measures import AT, LENGTH_LOSS
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import tables
-from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
+from rope_lab.results.views.tables import Row, Strong, Table, bullets, escaped, markdown
 
 PAGE, FIGURE = "extend.md", "extend.svg"
 CONTROL = f"{AS_IS} (control)"
@@ -37,56 +36,46 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
 
     first = next(iter(ways.values()))[0]
     published = Published()
-    report = published.report(first.task, set(first.metrics), first.settings, first.data)
+    report = published.report_of(first)
     title = f"{published.title(scheme)} on {report.title}, {first.scale}: longer texts"
-    longest = max(key.length for key in ways)
-    parts = [f"# {escaped(title)}", bullets(conclusions(ways, report, trained))]
+    found = readings(ways, report)
+    parts = [f"# {escaped(title)}", bullets(conclusions(found))]
     parts.append(f"![Each way at each length](figures/{FIGURE})")
-    for times, own in by_times(ways).items():
-        length = next(iter(own)).length
-        unit = report.length["title"]
-        parts += [f"## {times}: {length} {escaped(unit)}", markdown(table(own, report, trained))]
-        parts.append(markdown(details(own, published)))
-    parts += ["## How to read it", bullets(notes(ways, report, trained))]
-    shown = {key: runs for key, runs in ways.items() if key.length == longest}
-    drawn = render.svg(longer_figure.chart(shown, report, title))
+    for reading in found:
+        times, length = reading.first.times, reading.first.length
+        parts.append(f"## {times}: {length} {escaped(report.length['title'])}")
+        parts.append(markdown(table(reading, trained)))
+        parts.append(markdown(details(reading, published)))
+    longest = max(found, key=lambda reading: reading.first.length)
+    parts += ["## How to read it", bullets(notes(longest, trained))]
+    drawn = render.svg(longer_figure.chart(longest, title))
     page.parent.mkdir(parents=True, exist_ok=True)
     tables.write_page(page, list(filter(None, parts)), {FIGURE: drawn})
 
 
-def by_times(ways: Ways) -> dict[str, Ways]:
-    """The ways to read each length."""
-    found: dict[str, dict[Key, list[Run]]] = {}
-    for key, runs in ways.items():
-        found.setdefault(key.times, {})[key] = runs
-    return found
-
-
-def table(ways: Ways, report: TaskReport, trained: int) -> Table:
-    """A row for each way to read one length."""
-    length = next(iter(ways)).length
-    measure = measure_at(report, length)
-    rows = []
-    for key, runs in ways.items():
+def table(reading: Reading, trained: int) -> Table:
+    """A row for each way."""
+    measure, rows = reading.measure, []
+    for key, runs in reading.ways.items():
         is_control = bool(key.steps) and key.way == AS_IS
         row = {"way": Strong(CONTROL) if is_control else key.way}
         row["further training"] = _further(key)
-        for at in (trained, length):
-            values = _values(runs, measure_at(report, at))
+        for at in (trained, key.length):
+            values = measure_at(reading.report, at).values(runs)
             row[f"at {at}"] = tables.mean_of(values, measure.digits, measure.most)
-        row[f"less {AS_IS}"] = _less(key, control_of(key, ways), ways, report, measure)
+        row[f"less {AS_IS}"] = _less(reading, key, control_of(key))
         if not measure.share:
-            row[f"less {WINDOWS}"] = _less(key, _windows(key, ways), ways, report, measure)
+            row[f"less {WINDOWS}"] = _less(reading, key, reading.windows(key))
         rows.append(row)
     return Table(rows)
 
 
-def details(ways: Ways, published: Published) -> Table:
+def details(reading: Reading, published: Published) -> Table:
     """For each way the loss by position or, of graded problems, the share correct by the attribute
     that the task crosses with the length. No rows without either.
     """
-    length = next(iter(ways)).length
-    first = next(iter(ways.values()))[0]
+    ways, length = reading.ways, reading.first.length
+    first = ways[reading.first][0]
     by_position = [int(value) for value in first.slices.get(LENGTH_LOSS, {})]
     if by_position:
         shown = sorted(value for value in by_position if value <= length)
@@ -102,7 +91,7 @@ def details(ways: Ways, published: Published) -> Table:
     return Table(_details(ways, crossed[0], shown, 2), note=note)
 
 
-def _details(ways: Ways, attribute: str, shown: Iterable[int], digits: int) -> list[dict[str, str]]:
+def _details(ways: Ways, attribute: str, shown: Iterable[int], digits: int) -> list[Row]:
     """A row for each way: the mean over parents at each value of an attribute."""
     rows = []
     for key, runs in ways.items():
@@ -120,53 +109,39 @@ def _further(key: Key) -> str:
     return f"{key.steps} steps at {key.at}" if key.steps else tables.NONE
 
 
-def _less(key: Key, other: Key | None, ways: Ways, report: TaskReport, measure: Measure) -> str:
+def _less(reading: Reading, key: Key, other: Key | None) -> str:
     """The difference of a way from another one, emphasized if its interval is on the better
     side.
     """
     if other is None or other == key:
         return tables.NONE
-    found = difference(ways[key], ways[other], report, measure)
-    return tables.strong_if(is_better(found, measure), tables.signed(found, measure.digits))
+    found = reading.difference(key, other)
+    shown = tables.signed(found, reading.measure.digits)
+    return tables.strong_if(reading.is_better(found), shown)
 
 
-def _windows(key: Key, ways: Ways) -> Key | None:
-    """Windows of the training length, with further training too if the way has it."""
-    for other in ways:
-        alike = other.way == WINDOWS and other.times == key.times
-        if alike and bool(other.steps) == bool(key.steps):
-            return other
-    return None
-
-
-def _values(runs: Iterable[Run], measure: Measure) -> list[float]:
-    values = [measure.of(run) for run in runs]
-    return [value for value in values if not math.isnan(value)]
-
-
-def conclusions(ways: Ways, report: TaskReport, trained: int) -> list[str]:
+def conclusions(found: list[Reading]) -> list[str]:
     """The sentences that begin the page: for each length the best way without and with further
     training, and which ways lower the loss with more context.
     """
     lines = []
-    for times, own in by_times(ways).items():
-        measure = measure_at(report, next(iter(own)).length)
-        for steps in sorted({key.steps for key in own}):
-            some = {key: runs for key, runs in own.items() if key.steps == steps}
-            lines.append(_best(times, some, measure))
-            if not measure.share:
-                lines.append(_context(times, some, report, measure))
+    for whole in found:
+        for reading in whole.by_steps():
+            lines.append(_best(reading))
+            if not reading.measure.share:
+                lines.append(_context(reading))
     return [line for line in lines if line]
 
 
-def _best(times: str, ways: Ways, measure: Measure) -> str:
+def _best(reading: Reading) -> str:
     """The way with the best mean, beside the scheme as it is with the same training."""
-    means = {key: t_interval(_values(runs, measure)).mean for key, runs in ways.items()}
+    measure = reading.measure
+    means = {key: t_interval(measure.values(runs)).mean for key, runs in reading.ways.items()}
     means = {key: mean for key, mean in means.items() if not math.isnan(mean)}
     if not means:
         return ""
     best = max(means, key=lambda key: measure.sign * means[key])
-    control = control_of(best, ways)
+    control = control_of(best)
     how = "without training"
     if best.steps:
         how = f"with {best.steps} more steps at {best.at} tokens"
@@ -174,37 +149,37 @@ def _best(times: str, ways: Ways, measure: Measure) -> str:
     beside = ""
     if control != best and control in means:
         beside = f"; {AS_IS}, {measure.text(means[control])}"
-    return f"To read {times} as far {how}: {found}{beside} ({measure.unit})."
+    return f"To read {best.times} as far {how}: {found}{beside} ({measure.unit})."
 
 
-def _context(times: str, ways: Ways, report: TaskReport, measure: Measure) -> str:
+def _context(reading: Reading) -> str:
     """Which ways have a lower loss than windows of the training length, on the same tokens."""
     lower, pairs = [], 0
-    for key, runs in ways.items():
-        other = _windows(key, ways)
+    for key in reading.ways:
+        other = reading.windows(key)
         if other is None or other == key:
             continue
-        found = difference(runs, ways[other], report, measure)
+        found = reading.difference(key, other)
         pairs = max(pairs, found.n)
-        if is_better(found, measure):
+        if reading.is_better(found):
             lower.append(key.way)
+    times = reading.first.times
     if not pairs:
         return ""
-    further = "with further training" if next(iter(ways)).steps else "without training"
+    further = "with further training" if reading.first.steps else "without training"
     if pairs < 2:
         return f"Whether more context lowers the loss at {times} is not known from one seed."
     names = ", ".join(dict.fromkeys(lower)) or "no way"
     return f"At {times}, {further}, more context lowers the loss with: {names}."
 
 
-def notes(ways: Ways, report: TaskReport, trained: int) -> list[str]:
-    """What the numbers are, and what they do not show."""
-    first = next(iter(ways.values()))
-    run, lengths = first[0], first[0].all_settings["eval.lengths"]
-    length = max(key.length for key in ways)
-    before = max([each for each in lengths if each < length], default=0)
-    if measure_at(report, length).share:
-        shown = f"“at {length}”: {report.measure.unit}, for problems of that length."
+def notes(reading: Reading, trained: int) -> list[str]:
+    """What the numbers are, and what they do not show; reading: of the longest texts."""
+    measure, length, first = reading.measure, reading.first.length, reading.ways[reading.first]
+    settings = first[0].all_settings
+    before = max([each for each in settings["eval.lengths"] if each < length], default=0)
+    if measure.share:
+        shown = f"“at {length}”: {measure.unit}, for problems of that length."
     else:
         shown = f"“at {length}”: mean loss of the tokens at positions {before} to {length}."
     lines = [
@@ -214,10 +189,10 @@ def notes(ways: Ways, report: TaskReport, trained: int) -> list[str]:
         f"“less {AS_IS}”: against the scheme as it is, with the same further training. At the new "
         "length this control has read as many long texts as the others.",
         "Training at a longer length reads as many tokens per step, rounded up to whole sequences. "
-        f"Its learning rate is that of the runs before, {run.all_settings['train.lr']:g}, which no "
+        f"Its learning rate is that of the runs before, {settings['train.lr']:g}, which no "
         "way has searched.",
     ]
-    if not measure_at(report, length).share:
+    if not measure.share:
         lines.append(
             f"“less {WINDOWS}”: against the same model when each layer sees {trained} tokens. "
             "Below 0, more context lowers the loss."

@@ -56,7 +56,6 @@ def _size(run: Run) -> str:
     tokens = sequences * settings["train.seq_len"]
     held_out = "the held-out text"
     if "eval/accuracy" in run.metrics:
-        problems = settings.get("eval.problems_at_end") or settings["eval.problems"]
-        held_out = f"{problems:,} held-out problems"
+        held_out = f"{run.problems:,} held-out problems"
     trained = f"{steps:,} optimizer steps = {sequences:,} sequences = {tokens:,} tokens"
     return f"{trained}; graded on {held_out}"

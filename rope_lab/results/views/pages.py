@@ -46,25 +46,28 @@ class Content:
 
     studied: the results of each study of the plan in the folder
     problems: lines on runs that could not be read or counted
+    title, below: on a page of several folders; `below` another one, whose verdicts lead the page
     """
 
-    groups: list[Setup]
+    setups: list[Setup]
     published: Published
     problems: list[str]
     studied: list[list[Result]]
+    title: str = ""
+    below: bool = False
 
     @cached_property
     def verdicts(self) -> list[Result]:
-        return verdicts_of.verdicts(self.groups, self.studied, self.published)
+        return verdicts_of.verdicts(self.setups, self.studied, self.published)
 
     @cached_property
     def sections(self) -> dict[Setup | Sweep, Section]:
-        """Of each group and sweep, in the order of the groups; a sweep stands in the place of its
-        first group.
+        """Of each setup and sweep, in the order of the setups; a sweep stands in the place of its
+        first setup.
         """
-        within: dict[Setup, Setup | Sweep] = {group: group for group in self.groups}
-        for sweep in reversed(grids.find(self.groups)):
-            within |= dict.fromkeys(sweep.others.values(), sweep)
+        within: dict[Setup, Setup | Sweep] = {setup: setup for setup in self.setups}
+        for sweep in reversed(grids.find(self.setups)):
+            within |= dict.fromkeys(sweep.others, sweep)
         return {each: self._section(each) for each in within.values()}
 
     def _section(self, each: Setup | Sweep) -> Section:
@@ -86,7 +89,7 @@ def text(content: Content) -> str:
 def publish(out: Path, content: Content) -> list[Path]:
     """Write figures and the generated parts of the pages in `out`; returns the pages.
 
-    A task's groups are on the page that published.yaml names if `out` has it, else in README.md.
+    A task's setups are on the page that published.yaml names if `out` has it, else in README.md.
     Text around the marks stays. Raises OSError, and ConfigError for a page without such marks.
     """
     from rope_lab.results.views import figures  # here: slow to import

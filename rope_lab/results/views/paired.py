@@ -3,6 +3,7 @@
 import altair as alt
 
 from rope_lab.results.comparisons.answers import Result
+from rope_lab.results.views import charts
 
 GREY = "#8c959f"
 WIDTH, HEIGHT = 220, 260  # pixels
@@ -21,8 +22,7 @@ def paired(result: Result, names: tuple[str, str], colors: tuple[str, str]) -> a
     x = alt.X("scheme:N", sort=list(names), title=None, axis=axis)
     scale = alt.Scale(zero=False, nice=True, type="log" if measure.is_log else "linear")
     y = alt.Y("value:Q", title=f"{measure.shown_unit} ({measure.better} is better)", scale=scale)
-    domain = alt.Scale(domain=list(names), range=list(colors))
-    color = alt.Color("scheme:N", scale=domain, legend=None)
+    color = charts.colors(dict(zip(names, colors, strict=True)))
     base = alt.Chart(points).encode(x=x, y=y)
     joined = base.mark_line(color=GREY, strokeWidth=1, opacity=0.7).encode(detail="seed:N")
     dots = base.mark_circle(size=55, opacity=0.9).encode(color=color, tooltip=["seed", "value"])

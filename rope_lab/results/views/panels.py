@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,12 @@ from scipy import stats
 
 from rope_lab.results.comparisons.stats import LEVEL
 from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.run import Record
 
 FEW = 6  # schemes: of more, a panel shows no intervals
 FEWEST = 3  # seeds of which an interval is plotted
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and not on logarithmic axes
+Colors = dict[str, str]  # by the name of a scheme in the legend
 DIGITS = 5  # significant digits of a plotted value
 
 
@@ -40,9 +41,9 @@ class Panel:
     most: float = np.inf
     least: float = 0.0
     untrained: bool = False
-    scale: dict[str, Any] = field(default_factory=dict)
-    axis: dict[str, Any] = field(default_factory=dict)
-    colors: dict[str, str] = field(default_factory=dict)
+    scale: Record = field(default_factory=dict)
+    axis: Record = field(default_factory=dict)
+    colors: Colors = field(default_factory=dict)
 
     @property
     def schemes(self) -> list[str]:

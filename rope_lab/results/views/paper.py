@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rope_lab.files import make_folder, write_whole
+from rope_lab.files import write_files
 from rope_lab.results.views import tables
 from rope_lab.results.views.pages import Content
 
@@ -24,7 +24,5 @@ def write(out: Path, content: Content) -> Path:
             if table.rows:
                 files[f"{name}{part}.tex"] = tables.latex(table, section.title).encode()
                 files[f"{name}{part}.csv"] = tables.csv(table).encode()
-    make_folder(out / FOLDER)
-    for name, file in files.items():
-        write_whole(out / FOLDER / name, file)
+    write_files(out / FOLDER, files)
     return out / FOLDER

@@ -4,9 +4,8 @@ import math
 
 import pandas as pd
 
-from rope_lab.results.comparisons.answers import Result, samples
+from rope_lab.results.comparisons.answers import Family, Result, samples
 from rope_lab.results.comparisons.words import plan_word
-from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.find import named, unnamed
 from rope_lab.results.plans.study import NAME, called
 from rope_lab.results.records.catalogue import Published
@@ -76,11 +75,11 @@ def section(results: list[Result], published: Published, correction: str = "") -
     return "\n\n".join([*parts, markdown(_every_seed(results, published))])
 
 
-def _untested(family: PlannedFamily) -> str:
+def _untested(family: Family) -> str:
     return "open" if family.open else "none"
 
 
-def _ended(family: PlannedFamily) -> str:
+def _ended(family: Family) -> str:
     """How many runs have ended and diverged, and which direction is better."""
     study, diverged = family.study, "none diverged"
     cells = [cell for cell, run in family.found.items() if run.status == "diverged"]
@@ -132,8 +131,8 @@ def text(result: Result) -> str:
     if at == "first step":
         return FIRST.format(**pairs.median().map(step_text), more=more, less=less)
     difference, margin = result.difference, result.comparison.margin
-    family = result.family
-    unit = family.tests[family.comparisons.index(result.comparison)].unit
+    planned = {test.name: test for test in result.family.study.comparisons}
+    unit = planned[result.comparison.name].unit
     shown = f"{interval(difference, '+.4g')} {unit}, pairs: {len(pairs)}"
     if result.measure.is_log:
         shown += f": {interval(ratio(difference), '.2f')} times the steps"
@@ -169,4 +168,4 @@ def _every_seed(results: list[Result], published: Published) -> Table:
             of_steps = measure.is_log or measure.at == "first step"
             columns[name] = values.map(step_text if of_steps else "{:.4g}".format)
     table = pd.DataFrame(columns).sort_index().fillna(NONE).rename_axis("seed").reset_index()
-    return Table(table.astype(str).to_dict("records"), "Every seed")
+    return Table(table.astype(str).to_dict("records"))

@@ -3,16 +3,15 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from pydantic.dataclasses import dataclass
 
-from rope_lab.files import write_whole
+from rope_lab.files import check_ours, write_whole
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import DAMAGE
-from rope_lab.results.views.tables import NONE, Table, bullets, check_ours, escaped, markdown
-from rope_lab.text import ConfigError, first_line, plain
+from rope_lab.results.views.tables import NONE, Table, bullets, escaped, markdown
+from rope_lab.text import ConfigError, Record, first_line, plain
 
 OVERLAY = "overlay.svg"  # all runs of a folder
 
@@ -69,8 +68,8 @@ class Probed:
     position: str
     scale: str
     seed: int
-    run: dict[str, Any]
-    probe: dict[str, Any]
+    run: Record
+    probe: Record
     outcomes: list[Measurement]
     attention: AttentionWeights | None = None
 
@@ -118,7 +117,7 @@ ABOUT = " {seed} ({scale})"
 UNFINISHED = ", {status}, weights of step {steps:,}"
 
 
-def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
+def write(found: Record, stem: Path, drawn: bool = True) -> list[Path]:
     """Write a report as `stem`.json, .md and, if it is to be drawn, .svg."""
     probed = Probed(**found)
     title = HEAD + ABOUT
@@ -128,17 +127,17 @@ def write(found: dict[str, Any], stem: Path, drawn: bool = True) -> list[Path]:
     parts = [escaped(title.format(**found)), markdown(table(probed.outcomes)), bullets(origins)]
     # Not one number per line.
     whole = json.dumps(found, indent=None if found.get("attention") else 1)
-    written = {"json": f"{whole}\n".encode(), "md": ("\n\n".join(parts) + "\n").encode()}
+    page, text = f"{stem.name}.md", "\n\n".join(parts) + "\n"
+    files = {f"{stem.name}.json": f"{whole}\n".encode(), page: text.encode()}
     if drawn and probed.costs:
-        written["svg"] = overlay([probed])
-    check_ours(stem.with_name(f"{stem.name}.md"), escaped(HEAD.format(**found)))
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in written]
-    for path, content in zip(paths, written.values(), strict=True):
-        write_whole(path, content)
-    return paths
+        files[f"{stem.name}.svg"] = overlay([probed])
+    check_ours(stem.parent / page, escaped(HEAD.format(**found)))
+    for name, content in files.items():  # the folder may be a link of the user's
+        write_whole(stem.parent / name, content)
+    return [stem.parent / name for name in files]
 
 
-def _origin(name: str, about: dict[str, Any]) -> str:
+def _origin(name: str, about: Record) -> str:
     parts = [f"{key} {value}" for key, value in about.items() if value != {}]
     return f"{name}: {', '.join(parts)}"
 

@@ -32,7 +32,7 @@ CLEAR = PAPER | {"background": None}
 DARK = theme("#e6edf3", "#3d444d", None)
 
 
-def specification(chart: alt.TopLevelMixin, settings: Config = PAPER) -> dict[str, Any]:
+def specification(chart: alt.TopLevelMixin, settings: Config = PAPER) -> Config:
     """A chart as Vega-Lite, with our settings; raises if Vega-Lite does not know a part of it."""
     return chart.to_dict() | {"config": settings}
 

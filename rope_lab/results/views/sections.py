@@ -96,7 +96,7 @@ def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> It
     families, fewest = {}, 0
     for result in found.values():
         if result.difference.n:
-            fewest = result.comparison.untested + 1
+            fewest = result.comparison.fewest
         if not math.isnan(result.p_family):
             who = setup.published.titles[0] if result is verdict else "others"
             families[who] = result.corrected_for

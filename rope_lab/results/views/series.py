@@ -1,4 +1,4 @@
-"""The points of charts, from groups of runs."""
+"""The points of charts, from setups of runs."""
 
 import math
 from collections.abc import Iterable
@@ -21,14 +21,14 @@ MANY, BINS = 24, 8  # an attribute with more than so many values is plotted in s
 PANEL = 8  # schemes that one panel takes; of more, FEW are shown
 
 
-def over_training(group: Setup, metric: Measure, schemes: Iterable[str] = ()) -> Panel:
+def over_training(setup: Setup, metric: Measure, schemes: Iterable[str] = ()) -> Panel:
     """A metric against optimizer steps, of `schemes` or the best; a loss with a floor as its
     excess.
     """
-    floor = group.optimum if metric.metric == group.measure.metric else 0.0
-    ended = set(group.finished.run_id)
+    floor = setup.optimum if metric.metric == setup.measure.metric else 0.0
+    ended = set(setup.finished.run_id)
     rows = []
-    for run in group.runs[group.runs.scheme.isin(schemes or best(group))].itertuples():
+    for run in setup.runs[setup.runs.scheme.isin(schemes or best(setup))].itertuples():
         values = metric.times * curve(run.run, metric.metric) - floor
         rows += [(run.scheme, run.seed, step, y, run.run_id in ended) for step, y in values.items()]
     unit = metric.unit + (f" above the Bayes-optimal {floor:.3g}" if floor else "")
@@ -36,22 +36,22 @@ def over_training(group: Setup, metric: Measure, schemes: Iterable[str] = ()) ->
     return Panel(points, "optimizer steps", unit, floor > 0, metric.most, untrained=True)
 
 
-def by_value(group: Setup, attribute: str) -> Panel:
+def by_value(setup: Setup, attribute: str) -> Panel:
     """Shares of correct problems, or losses (above the floor if known), by an attribute or bins of
     it.
     """
-    slices = group.slices(attribute)
+    slices = setup.slices(attribute)
     if attribute in (LENGTH, LENGTH_LOSS):
-        shown, x, scale = best(group, attribute), group.report.length["title"], {"zero": True}
+        shown, x, scale = best(setup, attribute), setup.report.length["title"], {"zero": True}
     else:
-        shown, x, scale = best(group), title(group, attribute), {}
+        shown, x, scale = best(setup), title(setup, attribute), {}
     if attribute not in LOSS_ATTRIBUTES:
         unit, log, most = "share of problems correct", False, 1.0
     else:
-        floors = _floors(group, attribute)
+        floors = _floors(setup, attribute)
         slices = slices.assign(mean=slices["mean"] - slices.value.map(floors).fillna(0))
-        log = group.generated if attribute == LENGTH_LOSS else any(floors.values())
-        unit = "nats above the Bayes-optimal loss" if log else group.measure.unit
+        log = setup.generated if attribute == LENGTH_LOSS else any(floors.values())
+        unit = "nats above the Bayes-optimal loss" if log else setup.measure.unit
         most = math.inf
     if not scale and slices.value.nunique() > MANY:
         slices = binned(slices)
@@ -60,52 +60,52 @@ def by_value(group: Setup, attribute: str) -> Panel:
     return Panel(points.assign(ended=True), x, unit, log, most, scale=scale, axis=axis)
 
 
-def _floors(group: Setup, attribute: str) -> dict[int, float]:
+def _floors(setup: Setup, attribute: str) -> dict[int, float]:
     """The Bayes-optimal loss by the values of an attribute."""
-    run = next(run for run in group.finished.run if attribute in run.slices)
+    run = next(run for run in setup.finished.run if attribute in run.slices)
     return {int(value): nats for value, (_, nats) in run.floor.get(attribute, {}).items()}
 
 
-def title(group: Setup, attribute: str) -> str:
+def title(setup: Setup, attribute: str) -> str:
     """The attribute on an axis: `percent of instructions that are ignored`; of a crossed one with
     the length.
     """
     name, _, length = attribute.partition(AT)
-    title = group.report.attributes.get(name) or group.published.attributes.get(name, name)
-    return f"{title}; {group.report.length['title']}: {length}" if length else title
+    title = setup.report.attributes.get(name) or setup.published.attributes.get(name, name)
+    return f"{title}; {setup.report.length['title']}: {length}" if length else title
 
 
-def best(group: Setup, length: str = "") -> list[str]:
+def best(setup: Setup, length: str = "") -> list[str]:
     """All schemes, or, if they are too many for one panel, baseline, contender and the best at the
     end.
 
     length: LENGTH or LENGTH_LOSS: the best at the greatest length instead; of equal ones at the
             next
     """
-    if len(group.schemes) <= PANEL:
-        return group.schemes
-    means = group.finished.groupby("scheme")[["value"]].mean()
-    higher = group.measure.higher_is_better
+    if len(setup.schemes) <= PANEL:
+        return setup.schemes
+    means = setup.finished.groupby("scheme")[["value"]].mean()
+    higher = setup.measure.higher_is_better
     if length:
-        means = group.slices(length).pivot_table("mean", "scheme", "value")
+        means = setup.slices(length).pivot_table("mean", "scheme", "value")
         means = means.sort_index(axis="columns", ascending=False)
         higher = length == LENGTH
     ordered = list(means.sort_values(list(means), ascending=not higher).index)
-    ordered.sort(key=lambda scheme: scheme not in group.published.pair)
-    return [scheme for scheme in group.schemes if scheme in ordered[:FEW]]
+    ordered.sort(key=lambda scheme: scheme not in setup.published.pair)
+    return [scheme for scheme in setup.schemes if scheme in ordered[:FEW]]
 
 
-def attributes(group: Setup) -> list[str]:
+def attributes(setup: Setup) -> list[str]:
     """The attributes of the problems to plot, lengths first; answer position only of losses or
     above a floor.
     """
-    recorded = next((list(run.slices) for run in group.finished.run if run.slices), [])
-    omitted = {LENGTH, LENGTH_LOSS, *group.report.mirrors, *group.crossed.values()}
-    if group.measure.share and not group.floor:
+    recorded = next((list(run.slices) for run in setup.finished.run if run.slices), [])
+    omitted = {LENGTH, LENGTH_LOSS, *setup.report.mirrors, *setup.crossed.values()}
+    if setup.measure.share and not setup.floor:
         omitted.add(POSITION)
-    longest = [group.crossed[max(group.crossed)]] if group.crossed else []
+    longest = [setup.crossed[max(setup.crossed)]] if setup.crossed else []
     rest = [attribute for attribute in recorded if attribute not in omitted]
-    return group.length_kinds + longest + rest
+    return setup.length_kinds + longest + rest
 
 
 def binned(slices: pd.DataFrame) -> pd.DataFrame:

@@ -1,13 +1,13 @@
-"""Sweeps as tables, sentences and a panel."""
+"""Sweeps as tables and sentences."""
 
 from collections.abc import Iterator
 
-from rope_lab.results.comparisons.grids import Sweep, is_number
+from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.records.setups import seeds
 from rope_lab.results.views.notes import details, warnings
 from rope_lab.results.views.sections import RANGE
-from rope_lab.results.views.series import Panel, points_frame
 from rope_lab.results.views.tables import (
+    Row,
     Section,
     Strong,
     Table,
@@ -29,15 +29,14 @@ HEAD = (
 
 def section(sweep: Sweep) -> Section:
     """A sweep's tables and sentences."""
-    setups = list(sweep.others.values())
     sentences = [HEAD.format(sweep.measure.unit, sweep.measure.better), *_of_best(sweep), RANGE]
-    sentences += map(Strong, warnings(setups))
+    sentences += map(Strong, warnings(sweep.others))
     return Section(
         sweep.title,
         scores(sweep),
         sentences,
         folded=every_seed(sweep),
-        details=list(details(setups)),
+        details=list(details(sweep.others)),
     )
 
 
@@ -64,7 +63,7 @@ def scores(sweep: Sweep) -> Table:
     return Table(rows, "Scores")
 
 
-def _row(sweep: Sweep, title: str, cells: list[str]) -> dict[str, str]:
+def _row(sweep: Sweep, title: str, cells: list[str]) -> Row:
     """A cell a value, under its name."""
     names = list(map(show, sweep.values))
     if sweep.recipe is not None:
@@ -72,17 +71,17 @@ def _row(sweep: Sweep, title: str, cells: list[str]) -> dict[str, str]:
     return {f"{sweep.setting} =": title} | dict(zip(names, cells, strict=True))
 
 
-def _means(sweep: Sweep, scheme: str) -> dict[str, str]:
+def _means(sweep: Sweep, scheme: str) -> Row:
     cells, measure = [], sweep.measure
     for at, values in sweep.scores[scheme].items():
         cell = mean_of(values.dropna(), measure.digits, measure.most)
         if (scheme, at) in sweep.diverged:
             cell += f", {sweep.diverged[scheme, at]} diverged"
-        cells.append(strong_if(at == sweep.best(scheme), cell))
+        cells.append(strong_if(at == sweep.best[scheme], cell))
     return _row(sweep, sweep.published.title(scheme), cells)
 
 
-def _differences(sweep: Sweep, scheme: str, other: str) -> dict[str, str]:
+def _differences(sweep: Sweep, scheme: str, other: str) -> Row:
     title, places = sweep.published.title, range(len(sweep.values))
     cells = [paired(sweep.difference(scheme, other, at)) for at in places]
     best = sweep.difference(scheme, other)
@@ -99,25 +98,3 @@ def every_seed(sweep: Sweep) -> Table:
             row = {"scheme": sweep.published.title(scheme), "seed": str(seed)}
             rows.append(row | cells.to_dict())
     return Table(rows, "Every seed")
-
-
-def places(sweep: Sweep) -> list[float]:
-    """The positions of values on a figure's axis; words stand one after the other."""
-    numbers = all(map(is_number, sweep.values))
-    return [*map(float, sweep.values if numbers else range(len(sweep.values)))]
-
-
-def panel(sweep: Sweep) -> Panel:
-    """The final scores against the setting, above the Bayes-optimal value if it is the same for
-    all.
-    """
-    optima, measure = {group.optimum for group in sweep.groups.values()}, sweep.measure
-    at, optimum = places(sweep), optima.pop() if len(optima) == 1 else 0.0
-    points = []
-    for scheme, scores in sweep.scores.items():
-        for (seed, _, value), score in scores.stack().items():
-            points.append((scheme, seed, at[value], score - optimum, True))
-    unit = f"{measure.unit}, {measure.better} is better"
-    if optimum:
-        unit = f"{measure.unit} above the Bayes-optimal {optimum:.3g}, {measure.better} is better"
-    return Panel(points_frame(points), sweep.setting, unit, optimum > 0, measure.most)

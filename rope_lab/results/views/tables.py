@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from rope_lab.files import make_folder, write_whole
+from rope_lab.files import check_ours, write_files, write_whole
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
-from rope_lab.text import ConfigError, plain, say
+from rope_lab.text import plain, say
 
 # Markdown's special characters within a line, except HTML's; a bracket is special only at the end
 # of a link's text
 ACTIVE = re.compile(r"[\\`*|~$]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 NONE = "–"
+Row = dict[str, str]  # cells by the names of their columns, as plain text
 # What LaTeX would read as a command or an option, and signs that its fonts lack
 LATEX = str.maketrans(
     {
@@ -53,7 +54,7 @@ class Table:
     title: a heading for media that give each table one; note: a sentence that explains it
     """
 
-    rows: list[dict[str, str]]
+    rows: list[Row]
     title: str = ""
     note: str = ""
 
@@ -117,14 +118,6 @@ def bullets(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
 
 
-def check_ours(page: Path, begin: str) -> None:
-    """Raise ConfigError if there is a file of that name that begins otherwise, so that another
-    wrote it.
-    """
-    if page.exists() and not page.read_bytes().startswith(begin.encode()):
-        raise ConfigError(f"{page}: was not written by this command, and stays; move it away")
-
-
 def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = None) -> None:
     """Write and print a generated page; its figures go into figures/ beside it, by the names of
     their files.
@@ -140,9 +133,8 @@ def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = 
 
 def write_figures(folder: Path, figures: dict[str, bytes]) -> None:
     """Write SVGs, by the names of their files, into figures/ of a folder of pages."""
-    for name, svg in figures.items():
-        make_folder(folder / "figures")
-        write_whole(folder / "figures" / name, svg)
+    if figures:
+        write_files(folder / "figures", figures)
 
 
 def number(value: float, digits: int | None) -> str:
@@ -183,7 +175,7 @@ def paired(result: Result) -> str:
     return counted(signed(result.difference, result.measure.digits), result.difference.n)
 
 
-def tested(result: Result | None, column: str) -> dict[str, str]:
+def tested(result: Result | None, column: str) -> Row:
     """The cells of a difference, emphasized if it is significant, and of its p value."""
     if result is None:
         return {column: NONE, "p": NONE}
@@ -194,7 +186,9 @@ def tested(result: Result | None, column: str) -> dict[str, str]:
 def interval(found: Interval, form: str) -> str:
     """`2.3 [2.1, 2.5]`; `form`: of each number, such as `+.1f`."""
     mean, low, high = (format(each, form) for each in (found.mean, found.low, found.high))
-    return (NONE, f"{mean} (one seed)", f"{mean} [{low}, {high}]")[min(found.n, 2)]
+    if not found.n:
+        return NONE
+    return f"{mean} [{low}, {high}]" if found.n > 1 else f"{mean} (one seed)"
 
 
 def strong_if(condition: bool, text: str) -> str:

@@ -1,18 +1,19 @@
 """The verdict of one comparison, and the paragraph that states it."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rope_lab.results.comparisons.answers import Result
+from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
-from rope_lab.results.plans.families import PlannedFamily
 from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.tries import Tries
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, numbers
+from rope_lab.results.views.verdicts import ratio
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class Verdict:
     secondary: list[Result]
     searched: list[Run]
     names: tuple[str, str]
-    tries: list[dict[str, Any]]
-    edited: list[str] = field(default_factory=list)
-    relatives: list[str] = field(default_factory=list)
+    tries: Tries
+    edited: list[str]
+    relatives: list[str]
 
     @property
-    def family(self) -> PlannedFamily:
+    def family(self) -> Family:
         return self.result.family
 
     @property
@@ -51,6 +52,22 @@ class Verdict:
     def difference(self) -> Interval:
         """Ours − theirs, in the unit of the measure."""
         return self.result.difference
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rates of the search, from the lowest."""
+        return sorted({run.settings["train.lr"] for run in self.searched})
+
+    @property
+    def best(self) -> dict[str, float]:
+        """By its name, the learning rate of each scheme."""
+        rates = [arm.runs[0].settings["train.lr"] for arm in self.arms]
+        return dict(zip(self.names, rates, strict=True))
+
+    @property
+    def run(self) -> Run:
+        """One run of ours: all have its settings but for seed and scheme."""
+        return self.arms[0].runs[0]
 
     @property
     def paragraph(self) -> str:
@@ -91,10 +108,10 @@ def _numbers(verdict: Verdict) -> str:
     ours, theirs = map(measure.text, result.means)
     test = f"sign-flip test over {found.n} pairs of seeds, p = {result.p:.2g}"
     if measure.is_log:
-        ratio, low, high = (math.exp(each) for each in (found.mean, found.low, found.high))
+        steps = ratio(found)
         text = (
             f"The geometric means are {ours} and {theirs} {measure.shown_unit}, a ratio of "
-            f"{ratio:.2f} (95% interval {low:.2f} to {high:.2f}; {test})."
+            f"{steps.mean:.2f} (95% interval {steps.low:.2f} to {steps.high:.2f}; {test})."
         )
     else:
         interval = f"95% interval {found.low:+.{digits}f} to {found.high:+.{digits}f}"
@@ -126,8 +143,7 @@ def _trained(verdict: Verdict) -> str:
     size = f"{ours.parameters:,}"
     if ours.parameters != theirs.parameters:
         size = f"{ours.parameters:,} and {theirs.parameters:,}"
-    rates = sorted({run.settings["train.lr"] for run in verdict.searched})
-    found = " and ".join(f"{run.settings['train.lr']:g}" for run in (ours, theirs))
+    rates, found = verdict.rates, " and ".join(f"{rate:g}" for rate in verdict.best.values())
     return (
         f"Both are transformers of {size} parameters, trained for {settings['train.steps']:,} "
         f"steps of {settings['train.batch_size']} sequences (scale {study.scale}). Their learning "
@@ -138,11 +154,11 @@ def _trained(verdict: Verdict) -> str:
 
 def _fixed(verdict: Verdict) -> str:
     """What was fixed before the runs, and with which code."""
-    study, run = verdict.family.study, verdict.arms[0].runs[0]
     seeds = numbers(verdict.result.seeds)
+    which = f"plan {verdict.family.study.digest}, rope_lab at commit {verdict.run.commit}"
     fixed = (
         f"Rates, seeds ({seeds}, used by no known run), their number and the test were fixed "
-        f"before the first of these runs (plan {study.digest}, rope_lab at commit {run.commit})."
+        f"before the first of these runs ({which})."
     )
     if verdict.family.problems:
         fixed = f"It does not count as planned: {verdict.family.problems[0].line}."

@@ -1,15 +1,14 @@
 """The files of a verdict: a page with paragraph, figure and tables; also LaTeX, CSV and JSON."""
 
 import json
-from typing import Any
+from collections.abc import Sequence
 
-import pandas as pd
-
-from rope_lab.files import make_folder, write_whole
+from rope_lab.files import write_files
 from rope_lab.places import ROOT
+from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.run import Run
+from rope_lab.results.records.run import Record, Run
 from rope_lab.results.views import tables
 from rope_lab.results.views.plan_page import text as described
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
@@ -36,9 +35,7 @@ def write(verdict: Verdict) -> None:
         "verdict.csv": tables.csv(every_seed(verdict)).encode(),
         "verdict.json": (json.dumps(as_json(verdict), indent=2) + "\n").encode(),
     }
-    make_folder(verdict.folder)
-    for name, content in files.items():
-        write_whole(verdict.folder / name, content)
+    write_files(verdict.folder, files)
 
 
 def page(verdict: Verdict) -> str:
@@ -68,13 +65,13 @@ def page(verdict: Verdict) -> str:
 
 def caption(verdict: Verdict) -> str:
     """The caption of the table in a paper."""
-    study, run = verdict.family.study, verdict.arms[0].runs[0]
+    study = verdict.family.study
     name = f"{verdict.names[0]} against {verdict.names[1]} on {verdict.result.title}"
     seeds = f"{verdict.difference.n} pairs of seeds"
-    return f"{name}, scale {study.scale}, {seeds}; rope_lab at commit {run.commit}."
+    return f"{name}, scale {study.scale}, {seeds}; rope_lab at commit {verdict.run.commit}."
 
 
-def as_json(verdict: Verdict) -> dict[str, Any]:
+def as_json(verdict: Verdict) -> Record:
     """The verdict for a program."""
     study, difference = verdict.family.study, verdict.difference
     return {
@@ -94,7 +91,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         },
         "p": verdict.result.p,
         "seeds": verdict.result.seeds,
-        "learning_rates": [arm.runs[0].settings["train.lr"] for arm in verdict.arms],
+        "learning_rates": list(verdict.best.values()),
         "plan": study.digest,
         "problems": [problem.line for problem in verdict.family.problems],
         "tries": len(verdict.tries),
@@ -104,33 +101,26 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 def table(verdict: Verdict) -> Table:
     """A row a scheme: its mean, rate, parameters and time of a step; then the difference."""
     result, measure = verdict.result, verdict.result.measure
-    column, values = (
-        f"{measure.shown_unit} [95% interval]",
-        (result.pairs.ours, result.pairs.theirs),
-    )
+    column, values = f"{measure.shown_unit} [95% interval]", result.pairs[["ours", "theirs"]]
     rows = []
-    for name, arm, of_arm in zip(verdict.names, verdict.arms, values, strict=True):
-        run = arm.runs[0]
+    for name, arm, (_, of_arm) in zip(verdict.names, verdict.arms, values.items(), strict=True):
         row = {"scheme": name, column: _mean(verdict, of_arm)}
-        row["learning rate"] = f"{run.settings['train.lr']:g}"
-        row["parameters"] = f"{run.parameters:,}"
+        row["learning rate"] = f"{verdict.best[name]:g}"
+        row["parameters"] = f"{arm.runs[0].parameters:,}"
         row["ms per step"] = f"{_milliseconds(arm.runs):.3g}"
         rows.append(row)
     ours, theirs = verdict.names
-    difference = {"scheme": f"{ours} − {theirs}", column: _difference(verdict)}
+    found = tables.signed(verdict.difference, measure.digits)
+    difference = {"scheme": f"{ours} − {theirs}", column: found}
     difference |= {"learning rate": Strong(verdict.word), "parameters": f"p = {result.p:.2g}"}
     return Table([*rows, difference | {"ms per step": ""}])
 
 
-def _mean(verdict: Verdict, values: pd.Series) -> str:
+def _mean(verdict: Verdict, values: Sequence[float]) -> str:
     measure = verdict.result.measure
     if measure.is_log:
-        return measure.text(values.mean())
-    return mean_of(list(values), measure.digits, measure.most)
-
-
-def _difference(verdict: Verdict) -> str:
-    return tables.signed(verdict.difference, verdict.result.measure.digits)
+        return measure.text(t_interval(values).mean)
+    return mean_of(values, measure.digits, measure.most)
 
 
 def _milliseconds(runs: tuple[Run, ...]) -> float:
@@ -151,12 +141,11 @@ def every_seed(verdict: Verdict) -> Table:
 def search(verdict: Verdict) -> Table:
     """The mean of each scheme at each rate of the search; the best are emphasized."""
     rows = []
-    for rate in sorted({run.settings["train.lr"] for run in verdict.searched}):
+    for rate in verdict.rates:
         row = {"learning rate": f"{rate:g}"}
         for name, arm in zip(verdict.names, verdict.arms, strict=True):
             cell = _searched(verdict, arm.runs[0].position, rate)
-            best = arm.runs[0].settings["train.lr"] == rate
-            row[name] = tables.strong_if(best, cell)
+            row[name] = tables.strong_if(verdict.best[name] == rate, cell)
         rows.append(row)
     return Table(rows)
 
@@ -181,25 +170,23 @@ def warnings(verdict: Verdict) -> list[str]:
 
 def at_end(verdict: Verdict) -> list[str]:
     """A warning if the best rate of a scheme is the lowest or the highest that was tried."""
-    rates = {run.settings["train.lr"] for run in verdict.searched}
+    ends = {verdict.rates[0]: "lowest", verdict.rates[-1]: "highest"}
     lines = []
-    for name, arm in zip(verdict.names, verdict.arms, strict=True):
-        rate = arm.runs[0].settings["train.lr"]
-        if rate in (min(rates), max(rates)):
-            end = "lowest" if rate == min(rates) else "highest"
-            lines.append(f"The best rate of {name} is the {end} tried: it may do better beyond.")
-    return [Strong(line) for line in lines]
+    for name, rate in verdict.best.items():
+        if rate in ends:
+            beyond = f"is the {ends[rate]} tried: it may do better beyond."
+            lines.append(Strong(f"The best rate of {name} {beyond}"))
+    return lines
 
 
 def _searched(verdict: Verdict, position: str, rate: float) -> str:
     """The mean of a scheme at a rate of the search; how many runs diverged."""
-    runs = [run for run in verdict.searched if run.position == position]
-    runs = [run for run in runs if run.settings["train.lr"] == rate]
+    cell = position, rate
+    runs = [run for run in verdict.searched if (run.position, run.settings["train.lr"]) == cell]
     finished = [run for run in runs if run.status == "finished"]
-    values = pd.Series([verdict.result.measure.of(run) for run in finished], dtype=float)
-    cell = _mean(verdict, values)
+    text = _mean(verdict, [verdict.result.measure.of(run) for run in finished])
     diverged = len(runs) - len(finished)
-    return f"{cell}, {diverged} diverged" if diverged else cell
+    return f"{text}, {diverged} diverged" if diverged else text
 
 
 def _secondary(verdict: Verdict) -> Table:
@@ -220,14 +207,13 @@ def _tries(verdict: Verdict) -> Table:
 
 def not_tested(verdict: Verdict) -> list[str]:
     """What the comparison does not show: everything that its runs have in common."""
-    study, run = verdict.family.study, verdict.arms[0].runs[0]
+    study, run, rates = verdict.family.study, verdict.run, verdict.rates
     task, published = run_name(study.task), Published()
     others = [report["title"] for name, report in published.tasks.items() if name != task]
     folder = ROOT / "conf" / "recipe" / task
     scales = sorted({path.stem for path in folder.glob("*.yaml")} - {study.scale})
     settings = run.all_settings
     longest = max([settings["train.seq_len"], *settings["eval.lengths"]])
-    rates = sorted({each.settings["train.lr"] for each in verdict.searched})
     return [
         f"other tasks: {', '.join(others)}",
         f"other scales of this task: {', '.join(scales) or 'there are none'}",

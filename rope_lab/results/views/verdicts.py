@@ -103,10 +103,9 @@ def unusual(result: Result) -> str:
     if not is_usual(result):
         words.append(asked.name.partition(" (")[0])
     if result.family.planned:
-        rates = (
-            "own learning rates" if "(train.lr=" in asked.ours.scheme + asked.theirs.scheme else ""
-        )
-        words += [rates, result.family.study.unusual]
+        if "(train.lr=" in asked.ours.scheme + asked.theirs.scheme:
+            words.append("own learning rates")
+        words.append(result.family.study.unusual)
     return ", ".join(filter(None, words))
 
 
