@@ -141,18 +141,6 @@ def test_a_run_is_read_with_the_file_that_is_allowed(write, tmp_path, capsys):
     assert "of 8 right" in capsys.readouterr().out
 
 
-def test_a_packages_other_version_is_the_same_plug_in(write, monkeypatch):
-    path = write("own_uses.py", f"import filelock\n{SCHEME}")
-    found = []
-    for version in ("1", "2"):
-        monkeypatch.setattr(plugin, "LOADED", {})
-        monkeypatch.setattr(plugin.importlib.metadata, "version", lambda _, now=version: now)
-        modules = [plugin.import_file(path)]
-        assert f"filelock=={version}" in plugin.code_lines(modules)
-        found.append(plugin.code_digest(modules))
-    assert found[0] == found[1]
-
-
 def test_settings_are_the_arguments_of_the_class(write):
     write("own_slope.py", SCHEME.replace("slope: float = 1.0", "slope: float = 1.0, *, power: int"))
     assert config.load("position=own_slope.py", "position.power=2").position["slope"] == 1.0

@@ -26,10 +26,9 @@ log = logging.getLogger(__name__)
 # `mine.py`, or `mine.py:MyScheme` if it has several.
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
 OURS = ("rope_lab", "tasks")  # packages whose code `NUMERICS` stands for
-# Distributions whose versions a run records by themselves.
+# Distributions that a run records by themselves: another version does not make another plug-in.
 RECORDED = ("torch", "numpy")
 INSTALLED = {"site-packages", "dist-packages"}  # folders of installed distributions
-INSTALLED_VERSION = "=="  # in the line of an installed distribution
 
 
 class Code(NamedTuple):
@@ -183,11 +182,10 @@ def code_digest(modules: Iterable[str]) -> str:
     """A digest of these modules' code and of all that they import, as it was loaded.
 
     Imports are read from the source, so it is the same in every process. It covers files that are
-    not installed. It misses data files, and modules whose name is computed. Versions of installed
-    distributions are recorded, but another version does not make another plug-in.
+    not installed, and versions of installed distributions. It misses data files, and modules whose
+    name is computed.
     """
-    files = [line for line in code_lines(modules) if INSTALLED_VERSION not in line]
-    return digest("\n".join(files).encode())[:12]
+    return digest("\n".join(code_lines(modules)).encode())[:12]
 
 
 def code_lines(modules: Iterable[str]) -> list[str]:
@@ -249,9 +247,7 @@ def _versions(name: str) -> list[str]:
     if name in RECORDED:
         return []
     distributions = sorted({*_distributions().get(name, [])})
-    return [
-        f"{each}{INSTALLED_VERSION}{importlib.metadata.version(each)}" for each in distributions
-    ]
+    return [f"{each}=={importlib.metadata.version(each)}" for each in distributions]
 
 
 @functools.cache
