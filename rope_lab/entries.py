@@ -127,7 +127,7 @@ def _flaw(run: Run, job: Job | None, scheme: str) -> str:
     if job is None:
         return "is not a run of the protocol"
     if run.plugin != job.identity.code or run.mixed or run.numerics != NUMERICS:
-        return f"was trained with other code than {scheme}"
+        return f"was trained with other code than {scheme}, or other versions of what it imports"
     own, names = (run.position, run.scale), job.cfg.names
     if own != (names.position, names.scale) or _settings(run) != _settings_of(job):
         return "has other settings than the protocol"
