@@ -199,7 +199,7 @@ def of_folder(folder: str) -> dict:
     for sweep in sweeps.find(setups):
         for scheme, table in sweep.scores.items():
             name = f"{sweep.title} {sweep.recipe_id}: {scheme}"
-            found[name] = [table.mean().to_list(), sweep.best(scheme)]
+            found[name] = [table.mean().to_list(), sweep.best[scheme]]
     published = setups[0].published
     studied, _ = families.read(ROOT / folder / studies.NAME, published)
     for result in verdicts(setups, studied, published):

@@ -90,14 +90,14 @@ def test_tasks_that_no_report_knows_keep_their_sweeps_apart():
 def test_the_gain_of_the_best_value_is_paired_by_seed():
     found = only(rates(ENDS))
     assert found.schemes == ["rope", "roper"]
-    assert [found.values[found.best(scheme)] for scheme in found.schemes] == [0.004, 0.002]
+    assert [found.values[found.best[scheme]] for scheme in found.schemes] == [0.004, 0.002]
     versus = views.scores(found).rows[-1]
     assert versus[views.BEST].startswith(f"{128 * np.mean([0.4, 0.0, 0.0]):+.1f} [")
 
 
 def test_where_all_values_are_alike_none_is_best():
     found = only(rates({"rope": [[0.5], [0.5], [0.5]], "roper": [[0.5], [0.6], [0.5]]}))
-    assert [found.best(scheme) for scheme in found.schemes] == [None, 1]
+    assert [found.best[scheme] for scheme in found.schemes] == [None, 1]
     assert not [cell for cell in views.scores(found).rows[0].values() if isinstance(cell, Strong)]
 
 
@@ -107,7 +107,7 @@ def test_of_a_loss_the_best_is_the_least():
     found = only(
         [cell("rope", 0, loss, {"train.lr": rate}, **told) for rate, loss in losses.items()]
     )
-    assert found.values[found.best("rope")] == 0.002
+    assert found.values[found.best["rope"]] == 0.002
 
 
 def test_a_diverged_run_counts_with_the_worst_value():

@@ -34,6 +34,10 @@ class Sweep:
     measure: a run that diverged counts with the worst value of all that finished
     scores: of each scheme with runs at two values or more, if any has: one row per seed, one column
             per value's index. Runs may be paired whose row has the same name, seed and `pair_as`
+    complete: of `scores`, the seeds that have every value: of others, such as the fresh seeds of a
+            plan, some values would have more chances
+    best:   of each scheme, the index of the value with the best mean of `complete`; None if all are
+            alike or the scheme lacks one
     diverged: scheme → index of the value → the number of runs that diverged
     """
 
@@ -53,19 +57,12 @@ class Sweep:
         table = runs.pivot(index=["scheme", "seed", "pair_as"], columns="at", values="value")
         table = table.reindex(columns=range(len(self.setups)))
         self.scores = {scheme: table.loc[scheme] for scheme in self.schemes}
+        self.complete = {scheme: scores.dropna() for scheme, scores in self.scores.items()}
+        self.best = {scheme: self._best(scheme) for scheme in self.schemes}
         self.diverged = runs[runs.status == "diverged"].groupby(["scheme", "at"]).size().to_dict()
 
-    def complete(self, scheme: str) -> pd.DataFrame:
-        """The scores of the seeds that have every value: of others, such as the fresh seeds of a
-        plan, some values would have more chances.
-        """
-        return self.scores[scheme].dropna()
-
-    def best(self, scheme: str) -> int | None:
-        """The index of the value with the best mean, over the seeds that have every value; None if
-        all are alike or the scheme lacks one.
-        """
-        means = self.measure.sign * self.complete(scheme).mean()
+    def _best(self, scheme: str) -> int | None:
+        means = self.measure.sign * self.complete[scheme].mean()
         if means.isna().any() or means.nunique() == 1:
             return None
         return int(means.idxmax())
@@ -73,7 +70,7 @@ class Sweep:
     def is_at_edge(self, scheme: str) -> bool:
         """Whether a better value of a number may lie beyond those that were tried."""
         ends = (0, len(self.values) - 1)
-        return all(map(is_number, self.values)) and self.best(scheme) in ends
+        return all(map(is_number, self.values)) and self.best[scheme] in ends
 
     def difference(self, scheme: str, other: str, at: int | None = None) -> Result | None:
         """Scheme − other, untested: at a value of the setting or, without one, each at its best
@@ -87,12 +84,12 @@ class Sweep:
 
     def _arm(self, scheme: str, at: int | None) -> Arm | None:
         """The runs of a scheme at a value, or those to compare at its best one."""
-        best = self.best(scheme)
+        best = self.best[scheme]
         if at is not None:
             return self.setups[at].arm(scheme)
         if best is None:
             return None
-        seeds = _seeds(self.complete(scheme))
+        seeds = _seeds(self.complete[scheme])
         runs = [run for run in self.setups[best].arm(scheme).runs if run.seed in seeds]
         return Arm(scheme, tuple(runs))
 
@@ -100,8 +97,8 @@ class Sweep:
         """Seeds that lack a value under a scheme that has a best one."""
         lacking: set[int] = set()
         for scheme, scores in self.scores.items():
-            if self.best(scheme) is not None:
-                lacking |= _seeds(scores) - _seeds(self.complete(scheme))
+            if self.best[scheme] is not None:
+                lacking |= _seeds(scores) - _seeds(self.complete[scheme])
         return lacking
 
 

@@ -267,6 +267,7 @@ def position_of(scheme: str) -> str:
     return run_name(scheme.split()[0])
 
 
+@functools.cache
 def own_settings(scheme: str) -> Settings:
-    """The settings in the name of a plan's scheme: `rope position.base=100`."""
+    """The settings in the name of a plan's scheme: `rope position.base=100`. Not to be changed."""
     return flat(OmegaConf.to_container(OmegaConf.from_dotlist(scheme.split()[1:])))

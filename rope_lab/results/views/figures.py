@@ -133,7 +133,7 @@ def crossed(setup: Setup) -> pd.DataFrame:
 def sweep(each: Sweep) -> alt.TopLevelMixin:
     """Final scores against the setting, with a ring around the best value of each scheme."""
     panel, places = sweep_panel(each), _places(each)
-    best = {each.published.title(scheme): each.best(scheme) for scheme in each.schemes}
+    best = {each.published.title(scheme): each.best[scheme] for scheme in each.schemes}
     places_of = {title: places[at] for title, at in best.items() if at is not None}
     means = panel.means()
     rings = means[means.x == means.scheme.map(places_of)]

@@ -77,7 +77,7 @@ def _means(sweep: Sweep, scheme: str) -> Row:
         cell = mean_of(values.dropna(), measure.digits, measure.most)
         if (scheme, at) in sweep.diverged:
             cell += f", {sweep.diverged[scheme, at]} diverged"
-        cells.append(strong_if(at == sweep.best(scheme), cell))
+        cells.append(strong_if(at == sweep.best[scheme], cell))
     return _row(sweep, sweep.published.title(scheme), cells)
 
 
