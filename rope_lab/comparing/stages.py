@@ -77,13 +77,13 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
 
 def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
     """Keep the runs of a plan that have all ended, and write the verdict."""
-    rows, published = order.folder / study.rows, Published()
+    rows, published, every = order.folder / study.rows, Published(), list(runs.values())
     rows.mkdir(exist_ok=True)
-    keep(list(runs.values()), rows)
-    primary, *secondary = of_study(study, list(runs.values()), published, order.folder / NAME)
+    keep(every, rows)
+    primary, *secondary = of_study(study, every, published, order.folder / NAME)
     ours, theirs = map(position_of, study.seeds)
-    every, asked = tries.read(order.folder.parent), ({ours, theirs}, study.task)
-    alike = [line for line in every if ({*line["schemes"]}, line["task"]) == asked]
+    frozen, asked = tries.read(order.folder.parent), ({ours, theirs}, study.task)
+    alike = [line for line in frozen if ({*line["schemes"]}, line["task"]) == asked]
     found = Verdict(
         folder=order.folder,
         result=primary,
@@ -129,7 +129,7 @@ def _frozen(order: Order, found: Found) -> str:
     size = freeze.size(result.differences, wanted, order.most_pairs)
     ours, theirs = (f"{scheme} train.lr={rate:g}" for scheme, rate in best.items())
     draft = Draft(
-        name=re.sub(r"[^\w-]+", "-", f"c-{order.folder.name}")[2:62].strip("-") or "comparison",
+        name=re.sub(r"[^\w-]+", "-", order.folder.name)[:60].strip("-") or "comparison",
         ours=ours,
         theirs=theirs,
         task=order.copied(order.task),
