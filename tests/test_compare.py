@@ -121,10 +121,12 @@ def test_an_edited_copy_is_refused(again):
     assert "mine.py" in said.stderr
 
 
-@pytest.mark.parametrize("change", [("hypothesis: mine", "hypothesis: Mine"), (": 200-", ": 201-")])
+@pytest.mark.parametrize("change", [("hypothesis: mine", "hypothesis: Mine"), ("seeds", "moved")])
 def test_a_changed_plan_is_refused(again, change):
-    plan = again / "it" / "plan.yaml"
-    plan.write_text(plan.read_text().replace(*change))
+    plan, (first, *_) = again / "it" / "plan.yaml", verdict_seeds(again)
+    old, new = (f": {first}-", f": {first + 1}-") if change == ("seeds", "moved") else change
+    assert old in plan.read_text()
+    plan.write_text(plan.read_text().replace(old, new))
     shutil.rmtree(again / "it" / "runs")
     said = run(again)
     assert said.returncode == 2
@@ -220,11 +222,11 @@ def test_a_plan_needs_seeds_that_no_known_run_has(again):
     shutil.rmtree(again / "it" / "runs")
     shutil.rmtree(again / "it" / "kept")
     rows = again / "it" / "search" / "runs.jsonl"
-    known = json.loads(rows.read_text().splitlines()[0]) | {"seed": 203}
+    known = json.loads(rows.read_text().splitlines()[0]) | {"seed": verdict_seeds(again)[3]}
     rows.write_text(f"{rows.read_text()}{json.dumps(known)}\n")
     said = run(again)
     assert said.returncode == 2
-    assert "seed 203" in said.stderr
+    assert f"seed {verdict_seeds(again)[3]}" in said.stderr
 
 
 def test_other_code_of_ours_is_refused(again, monkeypatch):
@@ -271,6 +273,17 @@ def test_seeds_of_another_try_are_not_used_again(again):
     found = verdict_of(again)
     assert not before & {*found["seeds"]}
     assert found["tries"] == 2
+
+
+def test_kept_rows_alone_make_the_verdict_again(again):
+    """As in a clone, which has no run folders."""
+    shutil.rmtree(again / "it" / "runs")
+    page = again / "it" / "verdict.md"
+    before = page.read_bytes()
+    page.unlink()
+    run(again, yes=False)
+    assert page.read_bytes() == before
+    assert not (again / "it" / "runs").exists()
 
 
 @pytest.mark.torture

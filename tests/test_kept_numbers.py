@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT, script, slow_except
 
 from rope_lab import board, plan, power, probe, scores
+from rope_lab.comparing import command as compare
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.comparisons import scores as columns
@@ -37,8 +38,8 @@ RESULTS = ROOT / "results"
 NUMBERS = Path(__file__).with_name("numbers.json")
 # The rows of a comparison's search have no page: its verdict is below.
 SEARCHES = {*RESULTS.glob("compare/*/search/runs.jsonl")}
-ROWS = sorted({*RESULTS.glob("**/runs.jsonl")} - SEARCHES)
-FOLDERS = [str(path.parent.relative_to(ROOT)) for path in ROWS]
+ROWS = {*RESULTS.glob("**/runs.jsonl")} - SEARCHES
+FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in ROWS)
 # Planned runs, depths by length, text by length, sweeps; make test-slow rebuilds all the others.
 FAST = [f"results/{name}" for name in ("confirm", "needle", "text_lengths", "tuned")]
 REPORTS = sorted((RESULTS / "probes").glob("*.json"))
@@ -123,6 +124,22 @@ def test_the_board_is_rebuilt_byte_for_byte(copied, monkeypatch):
     monkeypatch.setattr(board, "BOARD", copied / "board")
     (copied / "board.md").unlink()
     board.write()
+    assert changed(copied) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [each.parent.name for each in RESULTS.glob("compare/*/verdict.md")]
+)
+def test_verdicts_are_rebuilt_byte_for_byte(name, copied):
+    """By the same command, from the rows that a clone has."""
+    folder = copied / "compare" / name
+    (study,) = studies.load(folder / studies.NAME).studies.values()
+    schemes = [studies.position_of(scheme) for scheme in study.seeds]
+    (folder / "verdict.md").unlink()
+    words = ["--task", study.task, "--scale", study.scale, "--out", str(folder)]
+    with pytest.raises(SystemExit):
+        compare.main([*schemes, *words])
     assert changed(copied) == []
 
 

@@ -4,10 +4,13 @@ import math
 import re
 import runpy
 import tomllib
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
+from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import evidence, families
 from rope_lab.results.plans.study import Plan, from_yaml
@@ -31,12 +34,12 @@ def test_links_lead_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def planned_results() -> list:
-    """The result of every primary comparison whose runs have ended."""
+def planned_results(plans: Sequence[Path] = (RESULTS / "plan.yaml",)) -> list:
+    """The result of every primary comparison of these plans whose runs have ended."""
     with pytest.MonkeyPatch.context() as patch:  # a clone without history shows no plan
         patch.setattr(evidence, "problems", lambda *_: [])
-        studies, _ = families.read(ROOT / "results" / "plan.yaml", Published())
-    results = [result for of_study in studies for result in of_study]
+        of_plans = [families.read(plan, Published())[0] for plan in plans]
+    results = [result for studies in of_plans for of_study in studies for result in of_study]
     return [each for each in results if each.family.corrected and not each.family.untested]
 
 
@@ -57,8 +60,8 @@ def is_printed(result, texts: tuple[str, ...]) -> bool:
 def test_each_row_of_the_readme_is_a_planned_result():
     row = r"^\|.*\| \**(\w+)\** \| ([\d.]+)[^|(]*\(([−\d.]+) to ([\d.]+)\) \| (\d+) \|"
     rows = re.findall(row, (ROOT / "README.md").read_text(), re.M)
-    results = planned_results()
-    assert len(rows) == 11
+    results = planned_results([RESULTS / "plan.yaml", *RESULTS.glob("compare/*/plan.yaml")])
+    assert len(rows) == 12
     for verdict, *printed, seeds in rows:
         same = [result for result in results if is_printed(result, printed)]
         found = [plan_word(result) for result in same if result.difference.n == int(seeds)]

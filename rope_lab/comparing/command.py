@@ -108,8 +108,15 @@ def _parser() -> ArgumentParser:
     add("--scale", default="quick", help="default: quick")
     add("--measure", default="score", help="score, steps, or a metric (default: score)")
     add("--difference", type=float, help="the smallest one of interest, in the unit of tables")
-    add("--search", default="5x5", metavar="RATESxSEEDS", help="default: 5x5")
-    add("--pairs-at-most", dest="most_pairs", type=int, default=40, metavar="N", help="default: 40")
+    add("--search", default="5x5", metavar="RATESxSEEDS", help="default: 5x5, at least 3x2")
+    add(
+        "--pairs-at-most",
+        dest="most_pairs",
+        type=int,
+        default=40,
+        metavar="N",
+        help="default: 40, at least 8",
+    )
     add("--name", default="", help="of MINE on the page")
     add("--out", metavar="FOLDER", help="default: below results/compare")
     add("--jobs", type=int, help="parallel runs (default: one per core)")

@@ -24,6 +24,7 @@ from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
+from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, trainer
 
@@ -121,7 +122,12 @@ def _bill(order: Order, plan: Search, missing: list[Job], before: list[Run]) -> 
     grid, seeds = plan.grid, plan.seeds
     say(
         f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "
-        f"then the best 2 of each scheme on seeds {seeds[1]} to {seeds[-1]}"
+        f"then the best 2 of each scheme on {seeds_text(seeds[1:])}"
+    )
+    say(
+        "         if a best rate is the lowest or highest, both get one more, twice at most;\n"
+        f"         afterwards at least {2 * freeze.FEWEST_PAIRS} runs for the verdict, with a bill "
+        "of their own"
     )
     if before:
         seconds, source = mean_seconds(before)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rope_lab.comparing.launching import Asks, Ended, jobs_of, made, path_of
+from rope_lab.comparing.launching import RUNS, Asks, Ended, jobs_of, made, path_of
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
@@ -61,7 +61,9 @@ def plan(order: Order, asks: Asks) -> Study:
 
 
 def run(order: Order, study: Study, asks: Asks) -> Ended:
-    """Make the runs of a plan that have not ended. Returns all; raises Stopped and ConfigError."""
+    """Make the runs of a plan that have neither ended nor been kept. Returns all; raises Stopped
+    and ConfigError.
+    """
     _check_copies(order.folder, study)
     searched, _ = read_kept(order.folder / SEARCH)
     if not searched:
@@ -72,6 +74,11 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
         asks(Bill("verdict", len(waiting), *mean_seconds(runs or searched), order.at_once))
 
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
+    if not (order.folder / RUNS).exists():  # a clone has their rows alone
+        rows = {row.run_id: row for row in read_kept(order.folder / study.rows)[0]}
+        kept = {job: rows.get(job.identity.run_id) for job in jobs}
+        if all(kept.values()):
+            return kept
     return made(jobs, order.folder, order.launcher, study.name, before, shows_scores=False)
 
 

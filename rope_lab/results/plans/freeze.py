@@ -110,11 +110,11 @@ def size(differences: Sequence[float], wanted: float, at_most: int) -> Size:
 def reason(size: Size, measure: Measure, pairs: int) -> str:
     """Why a plan has so many pairs; pairs: of the search."""
     digits, unit = measure.digits, measure.unit
-    spread = f"{pairs} pairs of the search differ with a standard deviation of {size.spread:.3g}"
-    limit = f"its {LIMIT:.0%} upper limit is {size.limit:.3g}"
-    found = f"{size.pairs} pairs find a difference of {size.finds:.{digits}f} {unit}"
-    wanted = f"of interest: {size.wanted:.{digits}f}"
-    return f"{spread}; {limit}. {found} with power {POWER:g} ({wanted})."
+    spread = f"In {pairs} pairs of the search the differences have a standard deviation of "
+    spread += f"{size.spread:.3g}; with {LIMIT:.0%} confidence it is below {size.limit:.3g}."
+    found = f"{size.pairs} pairs find a difference of {size.finds:.{digits}f} {unit} with power "
+    found += f"{POWER:g}; the smallest of interest is {size.wanted:.{digits}f}."
+    return f"{spread} {found}"
 
 
 def fresh_seeds(pairs: int, known: Collection[int]) -> list[int]:

@@ -15,6 +15,8 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, numbers
 from rope_lab.results.views.verdicts import ratio
 
+SMALL = 0.0001  # smaller p values are shown as below it
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -72,7 +74,8 @@ class Verdict:
     @property
     def paragraph(self) -> str:
         """What was found, in words that may be quoted."""
-        return " ".join([_claim(self), _numbers(self), _trained(self), _fixed(self)])
+        parts = [_claim(self), _numbers(self), _trained(self), _searched(self), _fixed(self)]
+        return " ".join(parts)
 
     @property
     def arms(self) -> tuple[Arm, Arm]:
@@ -105,19 +108,21 @@ def _numbers(verdict: Verdict) -> str:
     """The means, the difference with its interval, and the test."""
     result, measure = verdict.result, verdict.result.measure
     found, digits = result.difference, measure.digits
-    ours, theirs = map(measure.text, result.means)
-    test = f"sign-flip test over {found.n} pairs of seeds, p = {result.p:.2g}"
+    means = named(verdict, [measure.text(mean) for mean in result.means])
+    test = f"sign-flip test over {found.n} pairs of seeds, {p_text(result.p)}"
+    ours, theirs = verdict.names
     if measure.is_log:
         steps = ratio(found)
         text = (
-            f"The geometric means are {ours} and {theirs} {measure.shown_unit}, a ratio of "
-            f"{steps.mean:.2f} (95% interval {steps.low:.2f} to {steps.high:.2f}; {test})."
+            f"The geometric means are {means} {measure.shown_unit}. {ours} takes "
+            f"{steps.mean:.2f} times the steps of {theirs} (95% interval {steps.low:.2f} to "
+            f"{steps.high:.2f}; {test})."
         )
     else:
         interval = f"95% interval {found.low:+.{digits}f} to {found.high:+.{digits}f}"
         text = (
-            f"The means are {ours} and {theirs} {measure.unit} ({measure.better} is better), a "
-            f"difference of {found.mean:+.{digits}f} ({interval}; {test})."
+            f"The means are {means} {measure.unit} ({measure.better} is better); the difference "
+            f"{ours} − {theirs} is {found.mean:+.{digits}f} ({interval}; {test})."
         )
     return text if result.p < ALPHA else f"{text} {_excluded(verdict)}"
 
@@ -137,19 +142,56 @@ def _excluded(verdict: Verdict) -> str:
 
 
 def _trained(verdict: Verdict) -> str:
-    """The size of the models, their training, and how the learning rates were found."""
-    ours, theirs = (arm.runs[0] for arm in verdict.arms)
-    settings, study = ours.all_settings, verdict.family.study
-    size = f"{ours.parameters:,}"
-    if ours.parameters != theirs.parameters:
-        size = f"{ours.parameters:,} and {theirs.parameters:,}"
-    rates, found = verdict.rates, " and ".join(f"{rate:g}" for rate in verdict.best.values())
+    """The size of the models, and their training."""
+    settings, study = verdict.run.all_settings, verdict.family.study
+    parameters = both(verdict, [f"{arm.runs[0].parameters:,}" for arm in verdict.arms])
+    recipe = f"scale {study.scale}"
+    if study.unusual:
+        recipe += f", but with {study.unusual}"
     return (
-        f"Both are transformers of {size} parameters, trained for {settings['train.steps']:,} "
-        f"steps of {settings['train.batch_size']} sequences (scale {study.scale}). Their learning "
-        f"rates, {found}, were searched alike over {len(rates)} values from {rates[0]:g} to "
-        f"{rates[-1]:g}, with {len(verdict.searched) // 2} runs each."
+        f"Both are transformers of {settings['model.n_layers']} layers, width "
+        f"{settings['model.d_model']} and {parameters} parameters, trained for "
+        f"{settings['train.steps']:,} steps of {settings['train.batch_size']} sequences of "
+        f"{settings['train.seq_len']} tokens ({recipe})."
     )
+
+
+def _searched(verdict: Verdict) -> str:
+    """How the learning rates were found."""
+    rates = verdict.rates
+    best = both(verdict, [f"{rate:g}" for rate in verdict.best.values()])
+    text = (
+        f"Learning rates were searched alike, over {len(rates)} values from {rates[0]:g} to "
+        f"{rates[-1]:g} with {len(verdict.searched) // 2} runs of each scheme: best is {best}."
+    )
+    return " ".join([text, *at_end(verdict)])
+
+
+def at_end(verdict: Verdict) -> list[str]:
+    """A warning if the best rate of a scheme is the lowest or the highest that was tried."""
+    ends = {verdict.rates[0]: "lowest", verdict.rates[-1]: "highest"}
+    lines = []
+    for name, rate in verdict.best.items():
+        if rate in ends:
+            beyond = f"is the {ends[rate]} tried: it may do better beyond."
+            lines.append(f"The best rate of {name} {beyond}")
+    return lines
+
+
+def both(verdict: Verdict, values: list[str]) -> str:
+    """The values of both schemes, with their names; one if they are the same."""
+    return values[0] if len({*values}) == 1 else named(verdict, values)
+
+
+def named(verdict: Verdict, values: list[str]) -> str:
+    """The values of both schemes with their names."""
+    ours, theirs = (f"{each} ({name})" for each, name in zip(values, verdict.names, strict=True))
+    return f"{ours} and {theirs}"
+
+
+def p_text(p: float) -> str:
+    """`p = 0.039`, `p < 0.0001`."""
+    return f"p = {p:.2g}" if p >= SMALL else f"p < {SMALL}"
 
 
 def _fixed(verdict: Verdict) -> str:

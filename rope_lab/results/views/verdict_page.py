@@ -12,7 +12,7 @@ from rope_lab.results.records.run import Record, Run
 from rope_lab.results.views import tables
 from rope_lab.results.views.plan_page import text as described
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
-from rope_lab.results.views.verdict import Verdict
+from rope_lab.results.views.verdict import Verdict, at_end, p_text
 
 PAGE, FIGURE = "verdict.md", "verdict.svg"
 EVIDENCE = (
@@ -53,7 +53,8 @@ def page(verdict: Verdict) -> str:
     if verdict.secondary:
         parts += ["## Secondary measures, without a verdict", markdown(_secondary(verdict))]
     parts += ["## The search for learning rates", markdown(search(verdict))]
-    parts.append(bullets([*warnings(verdict), verdict.family.study.reason, EVIDENCE]))
+    study = verdict.family.study
+    parts.append(bullets([*warnings(verdict), study.reason, *_of_interest(verdict), EVIDENCE]))
     parts += ["## Not tested", bullets(not_tested(verdict))]
     if len(verdict.tries) > 1:
         parts += ["## All comparisons of these schemes here", markdown(_tries(verdict))]
@@ -112,7 +113,7 @@ def table(verdict: Verdict) -> Table:
     ours, theirs = verdict.names
     found = tables.signed(verdict.difference, measure.digits)
     difference = {"scheme": f"{ours} − {theirs}", column: found}
-    difference |= {"learning rate": Strong(verdict.word), "parameters": f"p = {result.p:.2g}"}
+    difference |= {"learning rate": Strong(verdict.word), "parameters": p_text(result.p)}
     return Table([*rows, difference | {"ms per step": ""}])
 
 
@@ -154,7 +155,7 @@ def warnings(verdict: Verdict) -> list[str]:
     """What a reader should know first: a best rate at an end of those tried, files edited since,
     and schemes that are nearer than the baseline.
     """
-    lines = at_end(verdict)
+    lines: list[str] = [Strong(line) for line in at_end(verdict)]
     ours = verdict.names[0]
     for name in verdict.edited:
         line = f"{name} was edited after the plan was frozen: the verdict is of its copy."
@@ -168,15 +169,13 @@ def warnings(verdict: Verdict) -> list[str]:
     return lines
 
 
-def at_end(verdict: Verdict) -> list[str]:
-    """A warning if the best rate of a scheme is the lowest or the highest that was tried."""
-    ends = {verdict.rates[0]: "lowest", verdict.rates[-1]: "highest"}
-    lines = []
-    for name, rate in verdict.best.items():
-        if rate in ends:
-            beyond = f"is the {ends[rate]} tried: it may do better beyond."
-            lines.append(Strong(f"The best rate of {name} {beyond}"))
-    return lines
+def _of_interest(verdict: Verdict) -> list[str]:
+    """The difference beside the smallest one of interest."""
+    wanted = verdict.family.study.difference
+    if not wanted:
+        return []
+    times = abs(verdict.difference.mean) / wanted
+    return [f"The difference found is {times:.1f} times the smallest one of interest."]
 
 
 def _searched(verdict: Verdict, position: str, rate: float) -> str:
@@ -193,7 +192,8 @@ def _secondary(verdict: Verdict) -> Table:
     rows = []
     for result in verdict.secondary:
         found = described(result)
-        rows.append({"comparison": result.comparison.name, "found": found, "p": f"{result.p:.2g}"})
+        test = p_text(result.p).removeprefix("p = ").removeprefix("p ")
+        rows.append({"comparison": result.comparison.name, "found": found, "p": test})
     return Table(rows)
 
 
@@ -213,8 +213,10 @@ def not_tested(verdict: Verdict) -> list[str]:
     folder = ROOT / "conf" / "recipe" / task
     scales = sorted({path.stem for path in folder.glob("*.yaml")} - {study.scale})
     settings = run.all_settings
+    unusual = [f"the recipe of {study.scale} without {study.unusual}"] if study.unusual else []
     longest = max([settings["train.seq_len"], *settings["eval.lengths"]])
     return [
+        *unusual,
         f"other tasks: {', '.join(others)}",
         f"other scales of this task: {', '.join(scales) or 'there are none'}",
         f"other sizes than {run.parameters:,} parameters",
