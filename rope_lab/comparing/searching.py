@@ -125,9 +125,8 @@ def _bill(order: Order, plan: Search, missing: list[Job], before: list[Run]) -> 
         f"then the best 2 of each scheme on {seeds_text(seeds[1:])}"
     )
     say(
-        "         if a best rate is the lowest or highest, both get one more, twice at most;\n"
-        f"         afterwards at least {2 * freeze.FEWEST_PAIRS} runs for the verdict, with a bill "
-        "of their own"
+        "         if a best rate is lowest or highest, both schemes get one more, at most twice;\n"
+        f"         then at least {2 * freeze.FEWEST_PAIRS} runs for the verdict, billed separately"
     )
     if before:
         seconds, source = mean_seconds(before)

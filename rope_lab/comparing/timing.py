@@ -57,7 +57,7 @@ def seconds_of(cfg: Config) -> float:
 
 @contextmanager
 def _as_config_error(cfg: Config) -> Iterator[None]:
-    """Turn torch's errors, of memory and of shapes, into a ConfigError."""
+    """Raise torch's errors, of memory and of shapes, as a ConfigError."""
     try:
         yield
     except RuntimeError as error:

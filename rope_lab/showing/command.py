@@ -70,7 +70,7 @@ def look(word: str, kept: Measured) -> Shown:
 
 @contextlib.contextmanager
 def errors_of_hooks(word: str, cfg: config.Config) -> Iterator[None]:
-    """Turn an error of a scheme into a ConfigError that names its file, hook and line."""
+    """Raise an error of a scheme as a ConfigError that names its file, hook and line."""
     try:
         yield
     except ConfigError:

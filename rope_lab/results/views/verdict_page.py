@@ -12,7 +12,7 @@ from rope_lab.results.records.run import Record, Run
 from rope_lab.results.views import tables
 from rope_lab.results.views.plan_page import text as described
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
-from rope_lab.results.views.verdict import Verdict, at_end, p_text
+from rope_lab.results.views.verdict import Verdict, p_text
 
 PAGE, FIGURE = "verdict.md", "verdict.svg"
 EVIDENCE = (
@@ -152,10 +152,8 @@ def search(verdict: Verdict) -> Table:
 
 
 def warnings(verdict: Verdict) -> list[str]:
-    """What a reader should know first: a best rate at an end of those tried, files edited since,
-    and schemes that are nearer than the baseline.
-    """
-    lines: list[str] = [Strong(line) for line in at_end(verdict)]
+    """What a reader should know: files edited since, and schemes nearer than the baseline."""
+    lines: list[str] = []
     ours = verdict.names[0]
     for name in verdict.edited:
         line = f"{name} was edited after the plan was frozen: the verdict is of its copy."
@@ -192,8 +190,8 @@ def _secondary(verdict: Verdict) -> Table:
     rows = []
     for result in verdict.secondary:
         found = described(result)
-        test = p_text(result.p).removeprefix("p = ").removeprefix("p ")
-        rows.append({"comparison": result.comparison.name, "found": found, "p": test})
+        row = {"comparison": result.comparison.name, "found": found}
+        rows.append(row | {"test": p_text(result.p)})
     return Table(rows)
 
 
