@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 from conftest import TINY, only_folder
@@ -205,6 +206,26 @@ def test_a_temporary_folder_with_a_long_path_is_named(run, tmp_path, monkeypatch
     assert done.returncode == 2
     said = f"AF_UNIX path too long; set TMPDIR={tmp_path} to a shorter path\n"
     assert done.stderr == f"the runs cannot start: {said}"
+
+
+def test_a_child_may_end_before_a_signal_reaches_it(monkeypatch):
+    """Its process id is then unknown."""
+    stopping = SimpleNamespace(caught=0)
+    reader, writer = os.pipe()
+
+    def start() -> None:
+        stopping.caught = signal.SIGTERM
+
+    def kill(*_: int) -> None:
+        os.close(writer)
+        raise ProcessLookupError
+
+    child = SimpleNamespace(sentinel=reader, pid=1, start=start, join=lambda: os.close(reader))
+    context = SimpleNamespace(Process=lambda **_: child)
+    monkeypatch.setattr(pool, "start_server", lambda: None)
+    monkeypatch.setattr(pool.multiprocessing, "get_context", lambda _: context)
+    monkeypatch.setattr(pool.os, "kill", kill)
+    pool.in_children([(None, "")], stopping, {"at_once": 1})
 
 
 def test_submitit_queues_a_run_again_once_it_is_saved(tiny, tmp_path, monkeypatch):

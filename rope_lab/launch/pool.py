@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing import connection, forkserver, resource_tracker
 
 from rope_lab import command
@@ -47,7 +48,8 @@ def in_children(runs: Runs, stopping: Stop, settings: Record) -> None:
         if stopping.caught and not passed_on:
             passed_on = True
             for child in running.values():
-                os.kill(child.pid, stopping.caught)
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.kill(child.pid, stopping.caught)
 
 
 def start_server() -> None:

@@ -141,7 +141,7 @@ def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: 
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None
     except OSError as error:
         remedy = "set out=FOLDER"
-        if not error.filename:  # the path of a socket may be too long
+        if error.errno is None:  # Python's own: the path of a socket is too long
             remedy = f"set TMPDIR={tempfile.gettempdir()} to a shorter path"
         raise ConfigError(f"the runs cannot start: {of_system(error)}; {remedy}") from None
 
