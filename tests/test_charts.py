@@ -267,6 +267,14 @@ def test_heat_maps_show_a_crossed_attribute_by_length():
     assert "8" in series.by_value(found, "depth_at_8").x
 
 
+def test_crossed_lengths_rise_in_any_process():
+    """The order of a set of names differs between processes."""
+    lengths = [2, 3, 5, 8, 13, 21, 34, 55]
+    slices = {f"depth_at_{n}": {"0": (5, 1.0)} for n in reversed(lengths)}
+    found = only(runs({"rope": [1.0]}, task="needle", slices=slices))
+    assert list(found.crossed) == lengths
+
+
 def test_a_score_is_shaded_between_its_columns_extremes():
     cells = [
         ("a", "t", 0.2, "0.2"),

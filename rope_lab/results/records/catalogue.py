@@ -66,6 +66,17 @@ class TaskReport(SimpleNamespace):
         is_own = declared.share == self.measure.share
         return replace(self.measure if is_own else declared, metric=metric)
 
+    def trained_lengths(self, settings: Settings) -> tuple[int, int] | None:
+        """The shortest and the longest problems of training, counted as `eval.lengths` are; None if
+        unknown.
+        """
+        named = self.length  # settings, and the `least` length of a task without `shortest`
+        longest = settings.get(named["longest"])
+        if not longest:
+            return None
+        shortest = settings.get(named.get("shortest"))
+        return shortest or named.get("least", longest), longest
+
 
 class Published(SimpleNamespace):
     """The content of published.yaml: its keys are attributes.

@@ -118,7 +118,8 @@ class Setup:
         """
         names = {name for run in self.finished.run for name in run.slices}
         parts = [(name.rpartition(AT)[2], name) for name in names if AT in name]
-        return {int(length): name for length, name in parts if length.isdigit()}
+        by_length = {int(length): name for length, name in parts if length.isdigit()}
+        return dict(sorted(by_length.items()))
 
     def of(self, scheme: str) -> pd.DataFrame:
         """The finished runs of a scheme, by seed."""
@@ -137,15 +138,8 @@ class Setup:
 
     @property
     def trained_lengths(self) -> tuple[int, int] | None:
-        """The shortest and the longest problems of training, counted as `lengths` are; None if
-        unknown.
-        """
-        named = self.report.length  # settings, and the `least` length of a task without `shortest`
-        longest = self.settings.get(named["longest"])
-        if not longest:
-            return None
-        shortest = self.settings.get(named.get("shortest"))
-        return shortest or named.get("least", longest), longest
+        """See `TaskReport.trained_lengths`."""
+        return self.report.trained_lengths(self.settings)
 
     def is_alike(self, other: "Setup") -> bool:
         """Whether they differ at most in their learning rate."""

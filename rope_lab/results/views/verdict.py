@@ -11,6 +11,7 @@ from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.plans.tries import Tries
 from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.measures import OF_LENGTHS
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, numbers
 from rope_lab.results.views.verdicts import ratio
@@ -72,6 +73,22 @@ class Verdict:
         return self.arms[0].runs[0]
 
     @property
+    def where(self) -> str:
+        """The task; if problems of one length are compared, also that length and those of
+        training.
+        """
+        kind, _, length = self.result.measure.metric.partition("/")
+        if kind not in OF_LENGTHS:
+            return self.result.title
+        report = self.result.comparison.report
+        where = f"{self.result.title} at {length} {report.length['title']}"
+        trained = report.trained_lengths(self.run.settings)
+        if trained is None:
+            return where
+        shortest, longest = trained
+        return f"{where} ({shortest} to {longest} in training)"
+
+    @property
     def paragraph(self) -> str:
         """What was found, in words that may be quoted."""
         parts = [_claim(self), _numbers(self), _trained(self), _searched(self), _fixed(self)]
@@ -94,7 +111,7 @@ class Verdict:
 
 def _claim(verdict: Verdict) -> str:
     ours, theirs = verdict.names
-    where = f"on {verdict.result.title}"
+    where = f"on {verdict.where}"
     if verdict.word == CONFIRMED:
         return f"{ours} is ahead of {theirs} {where}."
     if verdict.word == REVERSED:

@@ -42,7 +42,7 @@ def page(verdict: Verdict) -> str:
     """The page in Markdown."""
     ours, theirs = map(escaped, verdict.names)
     parts = [
-        f"# {ours} against {theirs} on {escaped(verdict.result.title)}",
+        f"# {ours} against {theirs} on {escaped(verdict.where)}",
         f"**{escaped(verdict.word)}**",
         f"> {escaped(verdict.paragraph)}",
         f"![Every seed of both schemes, paired]({FIGURE})",
@@ -67,7 +67,7 @@ def page(verdict: Verdict) -> str:
 def caption(verdict: Verdict) -> str:
     """The caption of the table in a paper."""
     study = verdict.family.study
-    name = f"{verdict.names[0]} against {verdict.names[1]} on {verdict.result.title}"
+    name = f"{verdict.names[0]} against {verdict.names[1]} on {verdict.where}"
     seeds = f"{verdict.difference.n} pairs of seeds"
     return f"{name}, scale {study.scale}, {seeds}; rope_lab at commit {verdict.run.commit}."
 
@@ -212,7 +212,10 @@ def not_tested(verdict: Verdict) -> list[str]:
     scales = sorted({path.stem for path in folder.glob("*.yaml")} - {study.scale})
     settings = run.all_settings
     unusual = [f"the recipe of {study.scale} without {study.unusual}"] if study.unusual else []
-    longest = max([settings["train.seq_len"], *settings["eval.lengths"]])
+    longest = f"{settings['train.seq_len']:,} tokens"
+    if settings["eval.lengths"]:
+        counted = verdict.result.comparison.report.length["title"]
+        longest = f"{max(settings['eval.lengths']):,} {counted}"
     return [
         *unusual,
         f"other tasks: {', '.join(others)}",
@@ -221,5 +224,5 @@ def not_tested(verdict: Verdict) -> list[str]:
         f"other optimizers than {settings['train.optimizer']}, and its other settings",
         f"learning rates outside {rates[0]:g} to {rates[-1]:g}",
         f"training longer than {settings['train.steps']:,} steps",
-        f"inputs longer than {longest:,} tokens",
+        f"inputs longer than {longest}",
     ]
