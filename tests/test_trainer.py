@@ -12,6 +12,7 @@ from rope_lab.train import trainer
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from torch.compile
 
 
+@pytest.mark.slow
 def test_a_missing_compiler_is_one_line(tiny, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-such-compiler",))
