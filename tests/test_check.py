@@ -231,6 +231,7 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
 ]
 
 
+@pytest.mark.slow
 def test_what_is_allowed_is_said(write):
     """A window, a hook as a static method, and a helper named almost like another hook."""
     far = "(at_T[:, None] - at_S > 3).double().mul(-1e9)[None]"

@@ -21,6 +21,7 @@ def test_a_missing_compiler_is_one_line(tiny, monkeypatch):
         trainer.build(load(*tiny, "train.compile=true"))
 
 
+@pytest.mark.slow
 def test_a_compiler_that_is_turned_off_is_one_line(tiny, monkeypatch):
     monkeypatch.setattr(torch._dynamo.config, "disable", True)
     with pytest.raises(ConfigError, match=r"TORCHDYNAMO_DISABLE=1; train\.compile=false trains"):
