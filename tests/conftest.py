@@ -63,14 +63,14 @@ def slow_except(fast: Iterable[str], names: Iterable[str]) -> list:
     return [name if name in fast else pytest.param(name, marks=slow) for name in names]
 
 
-def schemes_by_class() -> list:
-    """SCHEMES as parameters of a test: KINDS run in `make test`, one scheme of each other class in
-    `make test-slow`, the rest in `make torture`.
+def schemes_by_class(fast: Iterable[str]) -> list:
+    """SCHEMES as parameters of a test: `fast` ones run in `make test`, the other KINDS and one
+    scheme of each other class in `make test-slow`, the rest in `make torture`.
     """
     found, seen = [], {_class_of(name) for name in KINDS}
     for name in SCHEMES:
         if name in KINDS:
-            found.append(name)
+            found += slow_except(fast, [name])
             continue
         cls = _class_of(name)
         marks = pytest.mark.torture if cls in seen else pytest.mark.slow

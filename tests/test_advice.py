@@ -29,6 +29,7 @@ def box(planned):
     return advice.section(verdicts(groups, planned, PUBLISHED), PUBLISHED)
 
 
+@pytest.mark.slow
 def test_every_use_has_an_answer_of_planned_tests(box):
     said = {row["for"]: row["answer"] for row in box.table.rows}
     answers = {"copying": "yes", "a language model": "shown in 4 of 6 tests"}

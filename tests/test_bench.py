@@ -17,6 +17,7 @@ TINY = [
 ]
 
 
+@pytest.mark.slow
 def test_models_are_compared_with_the_first(capsys):
     with pytest.raises(SystemExit) as end:
         bench.main(["rope", "nanogpt", *TINY, "--precision", "float32", "--repeats", "2"])

@@ -46,6 +46,7 @@ def submitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("submitted")
     protocol = score.PROTOCOL | {
         "tasks": {TASK: "quick"},
+        "rates": [1],
         "seeds": 3,
         "settings": {TASK: [*TINY, *SHORT]},
     }
@@ -127,6 +128,7 @@ def compared(folder, entry, **changes) -> None:
         (folder / page).write_text("as compare wrote it")
 
 
+@pytest.mark.slow
 def test_entries_stand_on_the_board(entry, monkeypatch):
     """Two of them with one name of their files."""
     monkeypatch.setattr(board, "heat_map", lambda *_: b"")
@@ -194,7 +196,7 @@ REFUSED = {
     "an impossible loss": (set_in_first("metrics", {"eval/loss": -1.0}), "no possible eval/loss"),
     "too low a loss": (changed_first(floor={"loss": 99.0}), "sees later tokens"),
     "an impossible share": (changed_first(slices={"length": {"9": (4, 1.5)}}), "possible length"),
-    "a missing seed": (lambda entry: rewrite(entry, lambda runs: runs[1:]), "1 of 9 runs are"),
+    "a missing seed": (lambda entry: rewrite(entry, lambda runs: runs[1:]), "1 of 3 runs are"),
     "a seed twice": (
         lambda entry: rewrite(entry, lambda runs: [*runs, replace(runs[0], run_id="f" * 12)]),
         "2 rows of one run",
@@ -213,6 +215,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_is_named(entry, jobs, monkeypatch, case):
     monkeypatch.setattr(entries, "planned", lambda *_: jobs)
@@ -223,6 +226,7 @@ def test_what_is_refused_is_named(entry, jobs, monkeypatch, case):
     assert [line for line in found if said in line], found
 
 
+@pytest.mark.slow
 def test_other_code_and_helpers_from_elsewhere_are_refused(entry, tmp_path, monkeypatch):
     (tmp_path / "own_helper.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -232,6 +236,7 @@ def test_other_code_and_helpers_from_elsewhere_are_refused(entry, tmp_path, monk
     assert "with other code than mine.py" in second
 
 
+@pytest.mark.slow
 def test_a_scheme_that_sees_later_tokens_is_refused(entry, monkeypatch):
     monkeypatch.setattr(entries, "of_checks", CHECKS)
     (entry / "mine.py").write_text(MINE.replace("    pass\n", LEAK))
@@ -271,6 +276,7 @@ def test_the_protocol_is_nine_tasks_three_rates_three_seeds(tmp_path):
     assert corpora == {score.PROTOCOL["corpus"]}
 
 
+@pytest.mark.slow
 def test_any_run_of_an_entry_repeats(entry, monkeypatch, capsys):
     monkeypatch.setattr(board.secrets, "choice", lambda rows: rows[-1])
     assert board.repeat(entry) == ""
@@ -280,6 +286,7 @@ def test_any_run_of_an_entry_repeats(entry, monkeypatch, capsys):
         board.repeat(entry)
 
 
+@pytest.mark.slow
 def test_a_row_that_does_not_repeat_is_named(entry):
     row = read_kept(entry)[0][0]
     assert board._differences(row, row) == ""
@@ -292,6 +299,7 @@ def test_a_row_that_does_not_repeat_is_named(entry):
         assert "in the entry" in board._differences(replace(row, **changes), row)
 
 
+@pytest.mark.slow
 def test_an_entry_is_not_overwritten_but_named(entry):
     results = entry.parents[1]
     compared(results / "compare" / COMPARED, entry)
@@ -306,6 +314,7 @@ def test_an_entry_is_not_overwritten_but_named(entry):
     }
 
 
+@pytest.mark.slow
 def test_a_failed_entry_leaves_nothing(entry, monkeypatch):
     def fail(*_):
         raise OSError("the disk is full")

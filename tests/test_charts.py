@@ -211,6 +211,7 @@ def test_a_forest_plot_has_a_row_for_each_verdict():
     assert [row["mean"] for row in published] == pytest.approx([0.0124, 0.0078, 0.0124])
 
 
+@pytest.mark.slow
 def test_any_title_can_be_drawn():
     made = setups_of(runs({"rope": ROPE, "roper": ROPER}), PUBLISHED)
     (result,) = verdicts(made, [], PUBLISHED)

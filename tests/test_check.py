@@ -3,7 +3,7 @@ code.
 """
 
 import pytest
-from conftest import ROOT, TASKS, TEXTS, schemes_by_class
+from conftest import ROOT, TASKS, TEXTS, schemes_by_class, slow_except
 from sources import EMBED, START, TASK, block
 from trained import command, load
 
@@ -26,14 +26,14 @@ def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str
     return found
 
 
-@pytest.mark.parametrize("name", schemes_by_class())
+@pytest.mark.parametrize("name", schemes_by_class(fast=["roper", "t5_bias"]))
 def test_our_schemes_hold_what_is_asked_of_any(name):
     found = found_of("position", name, "train.seq_len=32", "model.d_model=32")
     assert len(found) == 10
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", slow_except(["substring_by_index"], TASKS))
 def test_our_tasks_hold_what_is_asked_of_any(name, monkeypatch):
     monkeypatch.setattr(tasks, "BATCHES", 40)
     found = found_of("task", name)
@@ -48,13 +48,17 @@ def test_every_scheme_of_a_pattern_is_checked(write):
     assert found["causality"][0] == "WRONG"
 
 
-HEADINGS = ["Your own scheme", "Learned frequencies", "Content", "Your own task"]
+HEADINGS = ["Your own scheme", "Learned frequencies", "Content"]
 COORDINATES = "Positions of a task's own"
 
 
 @pytest.mark.parametrize(
     ("heading", "page"),
-    [("Your own scheme", "README.md"), *((each, "docs/extending.md") for each in HEADINGS)],
+    [
+        ("Your own task", "docs/extending.md"),
+        ("Your own scheme", "README.md"),
+        *(pytest.param(each, "docs/extending.md", marks=pytest.mark.slow) for each in HEADINGS),
+    ],
 )
 def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
     write("own.py", block(heading, "python", page))
@@ -66,6 +70,7 @@ def test_the_documented_examples_hold_it_too(write, tmp_path, heading, page):
     assert ended.stdout.endswith("all checks passed\n")
 
 
+@pytest.mark.slow
 def test_documented_coordinates_and_a_scheme_for_them_hold_it(write):
     """In 30 lines and in 10; its positions are token number and column."""
     write("below.py", block(COORDINATES, "python"))
@@ -226,6 +231,7 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
 ]
 
 
+@pytest.mark.slow
 def test_what_is_allowed_is_said(write):
     """A window, a hook as a static method, and a helper named almost like another hook."""
     far = "(at_T[:, None] - at_S > 3).double().mul(-1e9)[None]"
@@ -295,11 +301,17 @@ SECONDS = {"changed in place", "the gradient of embedding.weight", "detach"}  # 
 
 
 def planted() -> list:
-    """The mistakes as parameters of a test; those that take seconds are torture."""
-    found = []
+    """The mistakes as parameters of a test: the first of each check runs in `make test`, the others
+    in `make test-slow`; those that take seconds are torture.
+    """
+    found, seen = [], set()
     for mistake in PLANTED:
-        marks = [pytest.mark.torture] if mistake[-1] in SECONDS else []
-        found.append(pytest.param(*mistake, marks=marks, id=mistake[-1]))
+        _, _, check_name, words = mistake
+        marks = [pytest.mark.slow] if check_name in seen else []
+        if words in SECONDS:
+            marks = [pytest.mark.torture]
+        found.append(pytest.param(*mistake, marks=marks, id=words))
+        seen.add(check_name)
     return found
 
 

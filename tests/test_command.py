@@ -214,6 +214,7 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
         listed.main([str(tmp_path / "nowhere")])
 
 
+@pytest.mark.slow
 def test_a_run_without_a_sign_of_life_is_interrupted(folder, capsys):
     content = json.loads((folder / "run.json").read_text()) | {"status": "running"}
     (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
@@ -295,6 +296,7 @@ def test_only_run_folders_are_deleted_and_only_what_is_ours(folder, tmp_path, ca
     assert capsys.readouterr().out.count("files that are not ours stay") == 1
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_two_lines(tmp_path):
     code = "sys.modules['hydra'] = None; from rope_lab.__main__ import main; main(['train'])"
     done = in_shell(shlex.join([sys.executable, "-c", f"import sys; {code}"]), tmp_path)

@@ -66,6 +66,7 @@ def verdict_of(folder) -> dict:
     return json.loads((folder / "it" / "verdict.json").read_text())
 
 
+@pytest.mark.slow
 def test_one_command_goes_to_the_verdict(ended):
     assert ended.said.returncode in (0, 10, 11), ended.said.stderr
     found = verdict_of(ended.folder)
@@ -77,6 +78,7 @@ def test_one_command_goes_to_the_verdict(ended):
     assert found["paragraph"].partition(".")[0] in page
 
 
+@pytest.mark.slow
 def test_both_schemes_get_the_same_search(ended):
     runs, problems = read(ended.folder / "it" / "search")
     cells = {}
@@ -87,12 +89,14 @@ def test_both_schemes_get_the_same_search(ended):
     assert {rate for rate, _ in cells["mine"]} == {rate for rate, _ in cells["rope"]}
 
 
+@pytest.mark.slow
 def test_no_planned_score_is_shown_before_the_last(ended):
     frozen = ended.said.stdout.index("frozen: ")
     last = ended.said.stdout.index("it: 16 of 16 runs finished")
     assert "loss" not in ended.said.stdout[frozen:last].partition("\n")[2]
 
 
+@pytest.mark.slow
 def test_the_command_again_trains_nothing(again):
     before = (again / "it" / "verdict.json").read_bytes()
     said = run(again)
@@ -100,11 +104,13 @@ def test_the_command_again_trains_nothing(again):
     assert (again / "it" / "verdict.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_every_run_records_the_digest_of_its_plan(ended):
     runs, _ = read(ended.folder / "it" / "kept")
     assert {each.plan for each in runs} == {verdict_of(ended.folder)["plan"]}
 
 
+@pytest.mark.slow
 def test_an_edited_file_leaves_the_verdict_to_its_copy(again):
     (again / "mine.py").write_text(OTHER)
     before = verdict_of(again)
@@ -113,6 +119,7 @@ def test_an_edited_file_leaves_the_verdict_to_its_copy(again):
     assert "mine.py was edited" in (again / "it" / "verdict.md").read_text()
 
 
+@pytest.mark.slow
 def test_an_edited_copy_is_refused(again):
     (copy,) = (again / "it" / "code").rglob("mine.py")
     copy.write_text(OTHER)
@@ -121,6 +128,7 @@ def test_an_edited_copy_is_refused(again):
     assert "mine.py" in said.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [("hypothesis: mine", "hypothesis: Mine"), ("seeds", "moved")])
 def test_a_changed_plan_is_refused(again, change):
     plan, (first, *_) = again / "it" / "plan.yaml", verdict_seeds(again)
@@ -134,6 +142,7 @@ def test_a_changed_plan_is_refused(again, change):
     assert not (again / "it" / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "word", ["train.optimizer=muon", "train.steps=4", "model.conv=kv", "train={batch_size: 2}"]
 )
@@ -145,6 +154,7 @@ def test_a_setting_that_is_not_the_plans_is_refused(again, word):
     assert verdict_of(again) == before
 
 
+@pytest.mark.slow
 def test_another_measure_needs_another_folder(again):
     said = run(again, "--measure", "steps")
     assert said.returncode == 2
@@ -190,6 +200,7 @@ def test_impossible_options_are_refused_before_any_run(tmp_path, imports, words)
     assert not (tmp_path / "it").exists()
 
 
+@pytest.mark.slow
 def test_a_name_with_spaces_can_be_a_folder(again):
     (again / "it").rename(again / "two words")
     line = json.loads((again / "tries.jsonl").read_text()) | {"folder": "two words"}
@@ -218,6 +229,7 @@ def only_some_runs(folder) -> None:
         shutil.rmtree(path)
 
 
+@pytest.mark.slow
 def test_a_plan_needs_seeds_that_no_known_run_has(again):
     shutil.rmtree(again / "it" / "runs")
     shutil.rmtree(again / "it" / "kept")
@@ -229,6 +241,7 @@ def test_a_plan_needs_seeds_that_no_known_run_has(again):
     assert f"seed {verdict_seeds(again)[3]}" in said.stderr
 
 
+@pytest.mark.slow
 def test_other_code_of_ours_is_refused(again, monkeypatch):
     only_some_runs(again)
     monkeypatch.setattr(provenance, "source", lambda: "another")
@@ -237,6 +250,7 @@ def test_other_code_of_ours_is_refused(again, monkeypatch):
     assert "other code" in said.stderr
 
 
+@pytest.mark.slow
 def test_open_without_a_number(again):
     only_some_runs(again)
     (again / "it" / "verdict.md").unlink()
@@ -255,6 +269,7 @@ def test_code_that_nobody_has_does_not_confirm(again):
     assert "changed after commit" in str(verdict_of(again)["problems"])
 
 
+@pytest.mark.slow
 def test_another_question_needs_another_folder(again):
     said = run(again, "--scale", "length")
     assert said.returncode == 2
@@ -275,6 +290,7 @@ def test_seeds_of_another_try_are_not_used_again(again):
     assert found["tries"] == 2
 
 
+@pytest.mark.slow
 def test_kept_rows_alone_make_the_verdict_again(again):
     """As in a clone, which has no run folders."""
     shutil.rmtree(again / "it" / "runs")
@@ -294,6 +310,7 @@ def test_a_deleted_comparison_comes_out_the_same(again):
     assert verdict_of(again) == before
 
 
+@pytest.mark.slow
 def test_the_first_bill_is_of_steps_taken_now(ended):
     lines = ended.said.stdout.splitlines()
     bill = next(line for line in lines if line.startswith("search: "))
@@ -311,6 +328,7 @@ def test_nobody_to_ask_begins_nothing(tmp_path, imports):
     assert not (tmp_path / "it" / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE)
     said = run(tmp_path, "--budget", "0.0001min")
@@ -340,6 +358,7 @@ def test_a_task_that_tells_nothing_is_named(tmp_path, imports, monkeypatch, solv
     assert reason in said.stderr
 
 
+@pytest.mark.slow
 def test_a_scheme_that_sees_later_tokens_is_refused(tmp_path, imports):
     leaks = "    def heads(self, qkv, at):\n        return (2 * qkv.flip(1)).unbind(2)\n"
     (tmp_path / "mine.py").write_text(MINE + leaks)

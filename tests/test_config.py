@@ -16,7 +16,7 @@ from rope_lab import files, sample
 from rope_lab.model.schemes import Dims
 from rope_lab.shipped import shipped, with_class_names
 from rope_lab.text import ConfigError, flat
-from rope_lab.train import config, instantiate
+from rope_lab.train import config, instantiate, overrides
 from rope_lab.train import run as runs
 from rope_lab.train.loop import train
 
@@ -74,6 +74,24 @@ def test_a_bad_setting_is_one_line_and_writes_nothing(line, tmp_path):
     with pytest.raises(ConfigError, match=one_line(BAD[line])):
         train(config.load("wandb.mode=disabled", "device=cpu", f"out={tmp_path / 'runs'}", *words))
     assert not (tmp_path / "runs").exists()
+
+
+COMPOSED = [
+    "task=substring_by_prefix train.seq_len=99 train.warmup=${seed} eval.lengths=[3,4]",
+    "position=randomized_rope position.scheme.q=3 model={d_model:8} train.more=1",
+    "~eval.lengths eval.lengths=[5]",
+]
+
+
+def test_settings_are_those_that_hydra_composes():
+    """Also of files chosen before, which are not composed again."""
+    for line in COMPOSED:
+        composed, values, _ = overrides.for_hydra(line.split())
+        names, expected = config._chosen(tuple(composed))
+        for _ in range(2):
+            chosen, settings = config._with_values(composed, values)
+            assert chosen == names
+            assert settings == expected
 
 
 def test_every_setting_can_be_given_by_its_name():

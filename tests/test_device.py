@@ -19,11 +19,12 @@ def settings(scheme: str = "roper", attention: str = "softmax", *more: str) -> l
     return [*SMALL, f"position={scheme}", f"model.attention={attention}", *more]
 
 
+@pytest.mark.slow
 def test_linear_attention_has_cpu_numbers_and_one_wait_per_step():
     check_device("roper", "linear")
 
 
-@pytest.mark.parametrize("scheme", schemes_by_class())
+@pytest.mark.parametrize("scheme", schemes_by_class(fast=["roper", "t5_bias"]))
 def test_the_device_has_cpu_numbers_and_one_wait_per_step(scheme):
     check_device(scheme, "softmax")
 
@@ -58,6 +59,7 @@ def test_a_device_without_float64_takes_its_angles_from_the_cpu(scheme, monkeypa
         )
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_stopped_resumed_and_finished(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "resolve", resolved)
     monkeypatch.setattr(

@@ -154,6 +154,7 @@ def reference(model, tokens_BT: Tensor) -> Tensor:
 TOKENS = torch.randint(1, VOCABULARY, (2, 40), generator=torch.Generator().manual_seed(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [10_000.0, 500.0])
 def test_llama_with_roper_is_ours_by_weights(theirs, base):
     model = llama("roper", rope_parameters={"rope_type": "default", "rope_theta": base})
@@ -171,7 +172,8 @@ def test_llama_with_roper_is_ours_by_weights(theirs, base):
     )
 
 
-@pytest.mark.parametrize("cache", [None, pytest.param("static", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", [None, "static"])
 @torch.no_grad()
 def test_llama_with_roper_generates_with_a_cache_as_without(theirs, cache):
     model = llama("roper")
@@ -199,6 +201,7 @@ def small_config(theirs, **more):
     return theirs.RoperConfig(**SIZES, initializer_range=0.1, **more)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_no_attention_implementation_makes_it_plain_rope(theirs, tmp_path):
     """Neither an argument, nor a setting, nor the method; also after saving and loading."""
@@ -215,6 +218,7 @@ def test_no_attention_implementation_makes_it_plain_rope(theirs, tmp_path):
         assert_roper(loaded(TOKENS).logits, model)
 
 
+@pytest.mark.slow
 def test_what_would_be_plain_rope_is_refused(theirs):
     """A Llama's own configuration, and frequencies that values would not have."""
     with pytest.raises(TypeError, match="LlamaConfig: must be a RoperConfig"):

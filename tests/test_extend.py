@@ -68,6 +68,7 @@ def some_ways(target_ways):
     return chosen
 
 
+@pytest.mark.slow
 def test_one_command_goes_to_the_page_and_resumes(parent, tmp_path, monkeypatch):
     monkeypatch.setattr(ways, "ways", some_ways(ways.ways))
     said = command([str(parent), *WORDS], tmp_path, extending.main)

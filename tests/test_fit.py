@@ -35,6 +35,7 @@ def run_example() -> dict:
     return found
 
 
+@pytest.mark.slow
 def test_the_example_in_the_docs_runs(small, capsys):
     found = run_example()
     run = found["run"]
@@ -87,6 +88,7 @@ def test_a_file_that_was_edited_is_read_again(small, write):
     assert losses[0] != losses[1]
 
 
+@pytest.mark.slow
 def test_a_helper_that_was_edited_is_read_again(small, write, monkeypatch, caplog):
     """Unless the program imported it itself: that module stays the one that it holds."""
     monkeypatch.syspath_prepend(small)

@@ -49,9 +49,8 @@ def test_a_new_run_that_diverges_replaces_the_earlier_one(tiny, folder, monkeypa
     assert not (folder / runs.ASIDE).exists()
 
 
-@pytest.mark.parametrize(
-    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(4))
 def test_a_new_run_killed_between_any_two_writes_loses_nothing(tiny, finished, folder, first):
     """Before each rename and unlink in turn, until a run completes."""
     writes = [(os, "replace"), (runs.Path, "unlink"), (runs.Path, "rmdir")]

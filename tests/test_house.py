@@ -126,6 +126,7 @@ def test_rope_lab_names_no_task_and_no_scheme(module):
         assert not words & (set(SCHEMES) - ordinary | {"Rotary", "Sinusoidal", "Learned"})
 
 
+@pytest.mark.slow
 def test_results_and_report_load_no_torch_and_draw_late():
     """Neither do tasks load torch; drawing is imported only to draw."""
     code = """

@@ -40,8 +40,8 @@ NUMBERS = Path(__file__).with_name("numbers.json")
 SEARCHES = {*RESULTS.glob("compare/*/search/runs.jsonl")}
 ROWS = {*RESULTS.glob("**/runs.jsonl")} - SEARCHES
 FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in ROWS)
-# Planned runs, depths by length, text by length, sweeps; make test-slow rebuilds all the others.
-FAST = [f"results/{name}" for name in ("confirm", "needle", "text_lengths", "tuned")]
+# Planned runs, depths by length, text by length; make test-slow rebuilds all the others.
+FAST = [f"results/{name}" for name in ("confirm", "needle", "text_lengths")]
 REPORTS = sorted((RESULTS / "probes").glob("*.json"))
 DIGITS = 13
 

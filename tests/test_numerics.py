@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import SCHEMES, TASKS, TEXTS
+from conftest import KINDS, SCHEMES, TASKS, TEXTS
 
 from rope_lab.identity import NUMERICS
 
 GOLDEN = Path(__file__).with_name("numerics.json")
 STEPS = 20
-FEW = 4  # steps in `make test`, except for RoPER; `make torture` runs STEPS
+FEW = 2  # steps, except for RoPER; `make torture` runs STEPS
 # Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) losses differ by at
 # most 5e-6. The two schemes with the most similar first losses, none and FIRE, differ by 1.2e-4.
 WITHIN = 3e-5
@@ -39,6 +39,13 @@ CASES = [
 ]
 
 
+def slow_unless_of_a_kind(case: str) -> list:
+    """Marks of a short test: `make test` runs one scheme of each kind, and every task."""
+    position, task = case.split()[:2]
+    fast = task != INDEX or position.removeprefix("position=") in KINDS
+    return [] if fast else [pytest.mark.slow]
+
+
 def losses(case: str, folder: Path, steps: int = STEPS) -> list[float]:
     """Training losses of the first `steps` steps, plus the held-out loss if that is all STEPS."""
     from trained import load
@@ -57,9 +64,9 @@ def losses(case: str, folder: Path, steps: int = STEPS) -> list[float]:
 
 @pytest.mark.parametrize(
     ("case", "steps"),
-    [(case, FEW) for case in CASES if ROPER not in case]
+    [pytest.param(case, FEW, marks=slow_unless_of_a_kind(case)) for case in CASES]
     + [
-        pytest.param(case, STEPS, marks=[] if ROPER in case else pytest.mark.torture)
+        pytest.param(case, STEPS, marks=[] if case == ROPER else pytest.mark.torture)
         for case in CASES
         if COPE not in case
     ],

@@ -65,6 +65,7 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
     assert torch.equal(model.embedding.weight, checkpoint.load(parent)["model"]["embedding.weight"])
 
 
+@pytest.mark.slow
 def test_a_trained_run_is_evaluated_under_other_frequencies(parent, tmp_path):
     """Position interpolation and YaRN: the loss is unchanged at factor 1 and differs for each at
     factor 2.
@@ -288,6 +289,7 @@ def test_muon_is_another_run_and_resumes_exactly(tmp_path, monkeypatch):
     assert_same_end(only_folder(tmp_path / "whole"), folder)
 
 
+@pytest.mark.slow
 def test_a_child_of_a_retrained_parent_starts_over(tmp_path, monkeypatch, capsys):
     """Also in a sweep. Its id is that of before."""
     first = run([*ROPE, f"out={tmp_path / 'parent'}"])

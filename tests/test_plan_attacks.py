@@ -290,6 +290,7 @@ def test_a_plan_with_a_problem_is_not_confirmed(tmp_path, attack, word):
     assert "## Problems" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("attack", "word"), ATTACKS.items())
 def test_results_and_report_say_so_too(tmp_path, capsys, attack, word):
     attack(tmp_path)

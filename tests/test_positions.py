@@ -451,6 +451,7 @@ def test_a_setting_that_cannot_be_served_is_one_clear_message(name, override, me
 SCALINGS = {"linear": "linear", "ntk": "dynamic", "ntk_by_parts": "llama3", "yarn": "yarn"}
 
 
+@pytest.mark.slow  # transformers takes seconds to import
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize(
     ("width", "base", "factor", "original"), [(64, 1e4, 4.0, 512), (128, 5e5, 8.0, 4096)]

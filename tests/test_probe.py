@@ -194,6 +194,7 @@ def test_recorded_attention_gives_the_outputs_of_each_layer(name, monkeypatch):
         torch.testing.assert_close(found.sum(-1), torch.ones(2, 3, 20))
 
 
+@pytest.mark.slow
 def test_the_command_line(tiny, tmp_path, capsys):
     """All probes are written beside the run, selected ones only printed; the .json restores .md and
     .svg.

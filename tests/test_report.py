@@ -32,6 +32,7 @@ KEPT = [PLANNED, ROOT / "results" / "precision"]
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}&amp;\u2028 **b** `c` \\| _d_"
 UNDRAWN = pytest.mark.usefixtures("undrawn")
 KEPT_PAGE = pytest.mark.xdist_group("kept page")  # one process builds it
+DRAWN = pytest.mark.xdist_group("drawn page")
 
 
 class Page(HTMLParser):
@@ -106,6 +107,7 @@ def missing(page: Page, folders: list[Path]) -> Counter:
     return every - Counter(run["run_id"] for run in page.runs)
 
 
+@pytest.mark.slow
 @KEPT_PAGE
 def test_the_page_holds_every_kept_run(kept):
     assert not missing(kept, KEPT)
@@ -119,6 +121,7 @@ def test_a_page_of_hundreds_of_runs_is_small(tmp_path):
     assert len(page.html) < 1_000_000
 
 
+@pytest.mark.slow
 @KEPT_PAGE
 def test_a_page_asks_the_network_for_nothing(kept):
     policy = next(
@@ -137,6 +140,7 @@ def test_a_page_asks_the_network_for_nothing(kept):
     assert not [address for address in addresses if not address.startswith(("#", "data:"))]
 
 
+@pytest.mark.slow
 @KEPT_PAGE
 def test_planned_comparisons_are_shown_without_differences(kept):
     (section,) = re.findall(
@@ -150,6 +154,7 @@ def test_planned_comparisons_are_shown_without_differences(kept):
     ]
 
 
+@pytest.mark.slow
 @KEPT_PAGE
 def test_charts_hold_the_numbers_of_the_records(kept):
     """A learning curve above the Bayes-optimal loss, and the mean over seeds."""
@@ -211,21 +216,30 @@ def test_no_text_of_a_record_becomes_more_than_text(tmp_path):
     ]
 
 
-def test_a_probed_run_shows_attention_and_settings(runs, tmp_path):
-    make_probes(runs / "rope-s0-rope-0", 2, 1)
-    page = page_of(tmp_path / "page.html", runs)
-    (charts,) = page.probed
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory) -> Page:
+    """The page of three runs of RoPE, one of them probed, and three of RoPER."""
+    folder = tmp_path_factory.mktemp("drawn")
+    made = make_pairs(folder / "runs", [0.5, 0.6, 0.4], [0.8, 0.97, 0.75])
+    make_probes(made / "rope-s0-rope-0", 2, 1)
+    return page_of(folder / "page.html", made)
+
+
+@DRAWN
+def test_a_probed_run_shows_attention_and_settings(drawn):
+    (charts,) = drawn.probed
     assert [chart["title"] for chart in charts] == [
         f"Attention {kind}, layer {layer}" for layer in (1, 2) for kind in ("by distance", "maps")
     ]
     (line,) = charts[0]["spec"]["datasets"].values()
     assert [row["share"] for row in line] == [0.75, 0.25]
-    assert ("div", {"class": "attention"}) in page.elements
-    (settings,) = page.settings
+    assert ("div", {"class": "attention"}) in drawn.elements
+    (settings,) = drawn.settings
     unlike = {key for key, value in settings["RoPE"].items() if settings["RoPER"][key] != value}
     assert unlike == {"position.v", "position.o"}
 
 
+@pytest.mark.slow
 def test_unfinished_runs_have_a_curve_but_no_mean(runs, tmp_path):
     make_run(runs, "rope", 7, 0.9, status="running", metrics={})
     page = page_of(tmp_path / "page.html", runs)
@@ -235,6 +249,7 @@ def test_unfinished_runs_have_a_curve_but_no_mean(runs, tmp_path):
     assert [text for text in page.texts if "seed 7 is running" in text]
 
 
+@UNDRAWN
 def test_runs_of_other_settings_stand_under_other_titles(tmp_path):
     for number, rate in enumerate((1e-3, 2e-3, 4e-3)):
         train = {"steps": 100, "batch_size": 4, "seq_len": 64, "decay": "none", "lr": rate}
@@ -243,19 +258,19 @@ def test_runs_of_other_settings_stand_under_other_titles(tmp_path):
     assert len(set(page.titles)) == 3
 
 
-def test_only_training_loss_is_smoothed(runs, tmp_path):
-    page = page_of(tmp_path / "page.html", runs)
-    assert {chart["note"]: chart["smoothed"] for chart in page.charts} == {
+@DRAWN
+def test_only_training_loss_is_smoothed(drawn):
+    assert {chart["note"]: chart["smoothed"] for chart in drawn.charts} == {
         "eval/accuracy": False,
         "eval/loss": False,
     }
-    assert "evaluations are never smoothed" in page.html
+    assert "evaluations are never smoothed" in drawn.html
     assert report_figures.SMOOTHED == "train/loss"
 
 
-def test_verdicts_are_drawn_without_javascript(runs, tmp_path):
-    page = page_of(tmp_path / "page.html", runs)
-    (drawing,) = re.findall(r'<div class="forest".*?</svg>', page.html, re.DOTALL)
+@DRAWN
+def test_verdicts_are_drawn_without_javascript(drawn):
+    (drawing,) = re.findall(r'<div class="forest".*?</svg>', drawn.html, re.DOTALL)
     assert "quick, seeds 0–2" in drawing
     assert "95% intervals" in drawing
 

@@ -66,6 +66,7 @@ def test_printing_only_and_keeping_exclude_each_other(kept):
         results.main([str(kept.parent / "runs"), "--keep", "--print", "--into", str(kept)])
 
 
+@pytest.mark.slow
 def test_what_the_repository_keeps_is_whole():
     for path in [
         ROOT / "results",

@@ -36,6 +36,7 @@ def beside_rope(tmp_path, monkeypatch):
     plugin.forget_files()
 
 
+@pytest.mark.slow
 def test_a_scheme_of_ones_own_gets_its_row(beside_rope):
     (beside_rope / "mine.py").write_text(MINE)
     other = "train.precision=bfloat16"  # as on another machine

@@ -72,6 +72,7 @@ def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
         assert checkpoint.load(folder)["step"] == content["progress"]["steps"] > 0
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_run_with_a_checkpoint(tmp_path):
     """No stray files in the working directory; W&B, which is slow, is not imported."""
     (tmp_path / "wandb.py").write_text("raise AssertionError")
@@ -183,12 +184,13 @@ def test_a_hangup_that_is_ignored_stays_ignored():
             signal.signal(signal.SIGHUP, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "imported"),
     [
         ("train", "hydra"),
-        *(pytest.param(n, "torch", marks=pytest.mark.slow) for n in ("sample", "probe", "check")),
-        *(pytest.param(n, "pandas", marks=pytest.mark.slow) for n in ("results", "report")),
+        *((name, "torch") for name in ("sample", "probe", "check")),
+        *((name, "pandas") for name in ("results", "report")),
     ],
 )
 def test_ctrl_c_during_imports_is_no_traceback(tmp_path, name, imported):

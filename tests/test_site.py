@@ -10,6 +10,7 @@ from conftest import ROOT
 pytest.importorskip("markdown_it")
 
 
+@pytest.mark.slow
 def test_links_of_the_site_lead_somewhere(tmp_path):
     site = tmp_path / "site"
     subprocess.run([sys.executable, ROOT / "scripts" / "make_site.py", site], check=True)

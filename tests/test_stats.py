@@ -100,7 +100,7 @@ def test_pairs_needed_are_the_fewest_and_detectable_is_their_inverse():
 
 
 def test_the_interval_of_a_spread_covers_it():
-    drawn = np.random.default_rng(0).normal(0, 3, (4_000, 6))
+    drawn = np.random.default_rng(0).normal(0, 3, (2_000, 6))
     ends = [stats.spread_interval(each) for each in drawn]
     assert np.mean([low < 3 < high for _, low, high in ends]) == pytest.approx(0.95, abs=0.015)
     assert all(math.isnan(each) for each in stats.spread_interval([1.0]))

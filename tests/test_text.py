@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY, one_line, only_folder
+from conftest import ROOT, TINY, one_line, only_folder, slow_except
 from trained import command, run
 
 from rope_lab import probe, sample
@@ -204,7 +204,7 @@ BYTES = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [1, 8, 10**6])
+@pytest.mark.parametrize("rows", [1, 10**6])
 def test_bits_per_byte_are_of_the_bytes_that_were_predicted(tmp_path, kind, rows):
     """ASCII, then Japanese, so that the bytes per token vary along the text."""
     japanese = "".join(map(chr, np.random.default_rng(0).integers(0x3042, 0x3090, size=600)))
@@ -260,7 +260,7 @@ def test_a_text_run_learns_resumes_samples_and_names_no_path(written, tmp_path, 
     assert run(chosen) == content
 
 
-@pytest.mark.parametrize("kind", ["characters", "bpe"])
+@pytest.mark.parametrize("kind", slow_except(["characters"], ["characters", "bpe"]))
 def test_a_finished_run_needs_its_corpus_for_held_out_text(written, tmp_path, cache, kind, capsys):
     chosen = [
         *TINY,

@@ -236,6 +236,7 @@ def test_wandb_that_fails_or_hangs_is_one_warning(begin, finished, caplog, call,
     assert metrics == metrics_of(finished)
 
 
+@pytest.mark.slow
 def test_the_runs_of_the_calling_program_stay_open(tmp_path, monkeypatch):
     """With W&B itself, offline."""
     wandb = pytest.importorskip("wandb")

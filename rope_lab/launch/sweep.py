@@ -1,5 +1,6 @@
 """Sweeps: launch and report a list of runs, from a grid (`-m`) or a table."""
 
+import functools
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pydantic import PositiveFloat, PositiveInt
 
 from rope_lab.launch import clusters, pool, summary
@@ -41,7 +42,7 @@ def launcher_settings(words: Sequence[str]) -> Record:
         with warnings.catch_warnings():
             # A preset has the name of a plug-in of Hydra's, which may be installed.
             warnings.simplefilter("ignore")
-            hydra = config.compose(words).hydra
+            hydra = _settings_of_hydra(tuple(words))
             settings = OmegaConf.to_container(hydra.launcher, resolve=True)
     except (ConfigError, ValueError) as error:  # ValueError: of hydra.launcher=null
         raise ConfigError(f"{error}; look at {' '.join(words)}") from None
@@ -51,6 +52,11 @@ def launcher_settings(words: Sequence[str]) -> Record:
         if isinstance(given.get(key), bool) and not isinstance(default, bool):
             raise ConfigError(f"hydra.launcher.{key}={show(given[key])}: must not be true or false")
     return settings
+
+
+@functools.cache  # composing takes a tenth of a second
+def _settings_of_hydra(words: tuple[str, ...]) -> DictConfig:
+    return config.compose(words).hydra
 
 
 def _check_jobs(words: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from rope_lab.places import ROOT
-from rope_lab.results.comparisons.scores import FEWEST, Column, scores
+from rope_lab.results.comparisons.scores import FEWEST, Column
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.comparisons.words import CONFIRMED, plan_word
 from rope_lab.results.plans.study import STRICT
@@ -95,9 +95,8 @@ def pairs_of(name: str, column: Column, baseline: str) -> pd.DataFrame:
     """The scores of a scheme and of the baseline by seed, `ours theirs`: both with searched
     learning rates, or both at the recipe's.
     """
-    values = column.scores
-    if not {name, baseline} <= column.searched:
-        values = scores(column.setup, column.length)
+    searched = {name, baseline} <= column.searched
+    values = column.scores if searched else column.usual
     none = pd.Series(dtype=float)
     both = {"ours": values.get(name, none), "theirs": values.get(baseline, none)}
     return pd.DataFrame(both).dropna()

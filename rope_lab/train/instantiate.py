@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -52,9 +52,9 @@ def summary(group: str, name: str) -> str:
     return first_line.removeprefix("# ")
 
 
-def register(group: str, file: str, name: str | None) -> str:
-    """Register the class in a file, `name` if given, as a choice for Hydra; returns its name.
-    Raises ConfigError.
+def register(group: str, file: str, name: str | None) -> tuple[str, str]:
+    """Register the class in a file, `name` if given, as a choice for Hydra; returns the name of
+    the choice and that of the class. Raises ConfigError.
     """
     path = Path(os.path.expanduser(file))
     run_name = f"{path.stem}-{name}" if name else path.stem
@@ -66,10 +66,9 @@ def register(group: str, file: str, name: str | None) -> str:
         cls = _class_of(group, sys.modules[import_file(path)], name)
     except ConfigError as error:
         raise ConfigError(f"{group}={file}: {error}") from None
-    ConfigStore.instance().store(
-        run_name, {"_target_": f"{cls.__module__}.{cls.__qualname__}"}, group
-    )
-    return run_name
+    target = f"{cls.__module__}.{cls.__qualname__}"
+    ConfigStore.instance().store(run_name, {"_target_": target}, group)
+    return run_name, target
 
 
 def _class_of(group: str, module: ModuleType, name: str | None) -> type:
@@ -131,7 +130,7 @@ def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) ->
     ConfigError.
     """
     cls = find_class(group, node, allowed)
-    every = inspect.signature(cls).parameters
+    every = _parameters(cls)
     parameters = {
         name: p for name, p in every.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }
@@ -262,9 +261,14 @@ def build(node: dict[str, Any], *arguments: Any) -> Any:
     return cls(*arguments, **settings)
 
 
+@functools.cache  # a run asks for them a hundred times
+def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(cls).parameters
+
+
 def _is_pattern(cls: type, argument: str, value: Any) -> bool:
     """Whether the value of an argument of a class is a pattern of layers."""
-    parameter = inspect.signature(cls).parameters.get(argument)
+    parameter = _parameters(cls).get(argument)
     return isinstance(value, str) and parameter is not None and parameter.annotation in PATTERNS
 
 

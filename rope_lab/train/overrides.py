@@ -1,9 +1,11 @@
 """The overrides of a command line, parsed once, and hints for mistyped ones."""
 
+import functools
 import json
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -44,7 +46,7 @@ def parse(words: Sequence[str]) -> list[Override]:
     """Overrides as Hydra reads them; the path of a plug-in may hold any character. Raises
     ConfigError.
     """
-    parser, parsed, seen = OverridesParser.create(), [], set()
+    parsed, seen = [], set()
     for word in words:
         key, _, value = word.partition("=")
         if key in (*GROUPS, "seed") and key in seen:  # as a shell reads seed={0..4}
@@ -56,15 +58,20 @@ def parse(words: Sequence[str]) -> list[Override]:
         if file and os.path.isfile(os.path.expanduser(file["path"])):
             value = QuotedString(value, Quote.single).with_quotes()
         try:
-            parsed.append(parser.parse_override(f"{key}={value}" if file else word))
+            override = _parsed(f"{key}={value}" if file else word)
         except (HydraException, ValueError, RecursionError):
             how = (
                 "write NAME=VALUE without spaces, "
                 "a value with brackets or other signs in quotes, \"NAME='VALUE'\""
             )
             raise ConfigError(f"{show(word)}: cannot be read; {how}; {HELP}") from None
-        parsed[-1].input_line = word
+        parsed.append(replace(override, input_line=word))
     return parsed
+
+
+@functools.cache  # a millisecond for each word, and the runs of a sweep share most of theirs
+def _parsed(word: str) -> Override:
+    return OverridesParser.create().parse_override(word)
 
 
 def typed(value: Any) -> str:
@@ -100,13 +107,13 @@ def _values(override: Override) -> list[str]:
     return [f"{override.get_key_element()}={each}" for each in values]
 
 
-def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides of one run as Hydra takes them, and the files of schemes and tasks among them.
-    Raises ConfigError.
+def for_hydra(words: Sequence[str]) -> tuple[list[str], list[Override], list[str]]:
+    """The overrides of one run as Hydra takes them, the values that they set, and the files of
+    schemes and tasks. Raises ConfigError.
 
     A setting need not be in a yaml: the types of settings and classes decide whether it exists.
     """
-    composed, files = [], []
+    composed, values, files = [], [], []
     for word in filter(is_hydra, words):
         check_launcher(word)
         raise ConfigError(f"{word}: chooses the launcher of a sweep: write -m, or rope-lab sweep")
@@ -118,7 +125,9 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
             sweep = f"rope-lab sweep {key}={typed.strip('[]')}"
             raise ConfigError(f"{text}: several values are a sweep: {sweep}{as_list}")
         if key in SWAPPED and value and (file := FILE.fullmatch(str(value))):
-            text = f"{key}='{register(key, file['path'], file['name'])}'"  # nan.py is not a number
+            name, target = register(key, file["path"], file["name"])
+            text = f"{key}='{name}'"  # nan.py is not a number
+            values.insert(0, _parsed(f"{key}._target_='{target}'"))
             files.append(os.path.realpath(os.path.expanduser(file["path"])))
         elif key in GROUPS and (value is None or str(value) not in names(key)):
             hint = nearest("none" if value is None else str(value), names(key), "")
@@ -127,9 +136,10 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
             raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
         elif not ((CONF / key).is_dir() or override.is_delete()):
             text = "++" + text.lstrip("+")
+            values.append(override)
             files += _files_within(key, value)
         composed.append(text)
-    return composed, files
+    return composed, values, files
 
 
 def key_of(word: str) -> str:

@@ -27,10 +27,12 @@ class Column:
     """A task under one recipe: the score of each seed of each scheme, and the schemes whose rate
     was searched.
 
+    usual:  the scores at the recipe's rate
     length: of the problems, longer than in training; None: as long as in training
     """
 
     setup: Setup
+    usual: dict[str, pd.Series]
     scores: dict[str, pd.Series]
     searched: set[str]
     length: int | None = None
@@ -85,14 +87,14 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
     for each in setups:
         rate = each.settings["train.lr"]
         if setup.is_alike(each) and rate / own in RATES:
-            at_rate[rate] = scores(each, length)
+            at_rate[rate] = found if each is setup else scores(each, length)
     searched = {}
     for scheme in found:
         rates = {rate: each[scheme] for rate, each in at_rate.items() if scheme in each}
         table = pd.DataFrame(rates).sort_index(axis="columns").dropna()  # a row a seed
         if len(rates) == len(RATES) and len(table) >= FEWEST:
             searched[scheme] = _at_best_rate(table)
-    return Column(setup, found | searched, {*searched}, length)
+    return Column(setup, found, found | searched, {*searched}, length)
 
 
 def as_if_kept(runs: list[Run], kept: list[Run]) -> list[Run]:
