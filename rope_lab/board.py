@@ -11,10 +11,9 @@ import secrets
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from rope_lab import command
+from rope_lab import command, scores
 from rope_lab.entries import (
     BOARD,
     ENTRY,
@@ -28,7 +27,7 @@ from rope_lab.entries import (
 )
 from rope_lab.launch import sweep
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import Column, as_if_kept, columns, widest
+from rope_lab.results.comparisons.scores import as_if_kept, columns, widest
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read, read_or_warn, with_those_below
@@ -36,12 +35,13 @@ from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
-from rope_lab.results.views.tables import bullets, escaped, markdown, write_page
+from rope_lab.results.views.tables import escaped
 from rope_lab.score import PROTOCOL
-from rope_lab.scores import cells, heat_map, order, origin, schemes
 from rope_lab.showing.measured import scheme_of
 from rope_lab.text import (
     ConfigError,
+    Record,
+    Words,
     argument_parser,
     errors_as_exit,
     first_three,
@@ -50,7 +50,6 @@ from rope_lab.text import (
     show,
 )
 
-PAGE, MAP = "board.md", "board.svg"
 TOLERANCE = 0.05  # of the final value of a repeated run on another machine
 HEAD = """# Board of position encodings
 
@@ -97,7 +96,7 @@ def _differences(row: Run, again: Run) -> str:
     return ""
 
 
-def _numbers(run: Run) -> dict[str, Any]:
+def _numbers(run: Run) -> Record:
     """The status of a run, and the numbers of which scores are made."""
     numbers = {"status": run.status}
     if run.status == "finished":
@@ -109,7 +108,6 @@ def _numbers(run: Run) -> dict[str, Any]:
 
 def write() -> None:
     """Write the page of the board. Raises ConfigError for an entry that is refused."""
-    published = Published()
     kept = read_or_warn(with_those_below(RESULTS))
     entries = sorted(path.parent for path in BOARD.glob(f"*/{ENTRY}"))
     every, lines = list(kept), []
@@ -118,28 +116,22 @@ def write() -> None:
             raise ConfigError(f"{short_path(folder)} is refused: {first_three(found)}")
         rows = [replace(run, position=folder.name) for run in read_kept(folder)[0]]
         every += as_if_kept(rows, kept)
-        lines.append(_line(folder, entry(folder), published))
-    setups = setups_of(every, published)
-    shown: list[Column] = []
-    for setup in widest(setups):
-        if PROTOCOL["tasks"].get(setup.task) == setup.scale:
-            shown += columns(setup, setups)
-    tasks = [each for each in shown if each.length is None]
-    table, drawn = cells(shown, schemes(tasks, published), published)
-    parts = [HEAD.format(rule=PROTOCOL["rule"]), *order(tasks, published)]
-    if lines:
-        parts += ["## Entries", "\n".join(lines)]
-    parts += ["## Every score", markdown(table), bullets(map(origin, tasks))]
-    write_page(RESULTS / PAGE, parts, {MAP: heat_map(drawn, [each.title for each in shown])})
+        lines.append(_line(folder, entry(folder)))
+    setups, scales = setups_of(every, Published()), PROTOCOL["tasks"]
+    own = [setup for setup in widest(setups) if scales.get(setup.task) == setup.scale]
+    shown = [each for setup in own for each in columns(setup, setups)]
+    more = ["## Entries", "\n".join(lines)] if lines else []
+    head = HEAD.format(rule=PROTOCOL["rule"])
+    scores.write(RESULTS / "board.md", shown, head, *more, "## Every score")
 
 
-def _line(folder: Path, about: dict[str, Any], published: Published) -> str:
+def _line(folder: Path, about: Record) -> str:
     """An entry in Markdown: its file, whose it is, its verdicts and objections to it."""
     place = f"board/{folder.name}"
     by, date = escaped(str(about.get("by") or "anonymous")), escaped(str(about.get("date", "")))
     parts = [f"- [{folder.name}]({place}/{about['scheme'].partition(':')[0]}), {by}, {date}"]
     for path, result in verdicts(folder, about).items():
-        theirs = published.title(scheme_of(result.comparison.theirs.scheme))
+        theirs = Published().title(scheme_of(result.comparison.theirs.scheme))
         name = escaped(f"{plan_word(result)} against {theirs}, {result.title}")
         parts.append(f"[{name}]({place}/{path.name}/verdict.md)")
     for path in sorted(folder.glob("objection-*.md")):
@@ -148,7 +140,7 @@ def _line(folder: Path, about: dict[str, Any], published: Published) -> str:
 
 
 @errors_as_exit()
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = argument_parser("board", __doc__)
     repeats = "train one run of this folder of results/board again"
     parser.add_argument("--repeat", metavar="ENTRY", help=repeats)

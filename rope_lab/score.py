@@ -11,11 +11,10 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from rope_lab import command
+from rope_lab import command, scores
 from rope_lab.comparing.order import check_overrides
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.files import write_whole
@@ -23,7 +22,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import Column, as_if_kept, columns, widest
+from rope_lab.results.comparisons.scores import as_if_kept, columns, widest
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
@@ -31,10 +30,16 @@ from rope_lab.results.records.folders import read, read_or_warn, with_those_belo
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import tables
-from rope_lab.results.views.tables import bullets, markdown, write_page
-from rope_lab.scores import cells, heat_map, order, origin, schemes
 from rope_lab.shipped import recipe
-from rope_lab.text import ConfigError, MissingText, argument_parser, say, short_path
+from rope_lab.text import (
+    ConfigError,
+    MissingText,
+    Settings,
+    Words,
+    argument_parser,
+    say,
+    short_path,
+)
 from rope_lab.train.config import CONF
 from rope_lab.train.overrides import is_hydra, typed
 from rope_lab.train.stop import ignore
@@ -94,7 +99,7 @@ def check_ours(scheme: str, out: Path) -> None:
             raise ConfigError(f"{short_path(path)}: {stays}; move it away, or set --out")
 
 
-def _train(task: str, jobs: list[Job], launcher: dict[str, Any]) -> int:
+def _train(task: str, jobs: list[Job], launcher: Settings) -> int:
     """Make the runs of a task that have not ended; the exit status."""
     waiting = [job for job in jobs if job.record()["status"] not in ENDS]
     if not waiting:
@@ -129,24 +134,17 @@ def of_protocol(scheme: str, runs: Path, settings: Sequence[str] = ()) -> list[R
 
 def write(scheme: str, out: Path, settings: Sequence[str]) -> None:
     """Write the page of a scheme: its scores so far, beside those of the kept runs."""
-    published = Published()
     kept = read_or_warn(with_those_below(RESULTS))
     mine = as_if_kept(of_protocol(scheme, out / "runs", settings), kept)
     recipes = {run.recipe_id for run in mine}
-    setups = setups_of([*kept, *mine], published)
-    shown: list[Column] = []
-    for setup in widest(setups):
-        if setup.recipe_id in recipes:
-            shown += columns(setup, setups)
+    setups = setups_of([*kept, *mine], Published())
+    own = [setup for setup in widest(setups) if setup.recipe_id in recipes]
+    shown = [each for setup in own for each in columns(setup, setups)]
     if not shown:
         say("no page yet: other settings than the recipe's have no other scheme's runs beside")
         return
-    tasks = [each for each in shown if each.length is None]
-    title = published.title(run_name(scheme))
-    table, drawn = cells(shown, schemes(tasks, published), published)
-    parts = [HEAD.format(title=title, rule=PROTOCOL["rule"]), *order(tasks, published)]
-    parts += [markdown(table), bullets(map(origin, tasks))]
-    write_page(out / PAGE, parts, {MAP: heat_map(drawn, [each.title for each in shown])})
+    head = HEAD.format(title=Published().title(run_name(scheme)), rule=PROTOCOL["rule"])
+    table = scores.write(out / PAGE, shown, head)
     write_whole(out / TEX, tables.latex(table, f"Scores, {PROTOCOL['rule']}").encode())
     write_whole(out / CSV, tables.csv(table).encode())
 
@@ -163,7 +161,7 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Words = None) -> None:
     parser = _parser()
     given = parser.parse_intermixed_args(arguments)
     words = list(given.overrides)

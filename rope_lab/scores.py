@@ -10,8 +10,6 @@ counts at the one of the three that is best on the other seeds.
 from collections import Counter
 from pathlib import Path
 
-import pandas as pd
-
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.scores import FEWEST, Column, columns, mean_ranks, widest
 from rope_lab.results.comparisons.stats import t_interval
@@ -22,7 +20,6 @@ from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit
 
 WIDE = 0.1  # half an interval: wider ones are marked
-PAGE, MAP = "scores.md", "scores.svg"
 HEAD = """# Scores of schemes on tasks
 
 Mean scores of {} trained models; no significance tests. A score is the share of problems correct, or
@@ -48,14 +45,16 @@ The mean rank (1 is best) over the {} tasks on which all of these schemes have â
 lengths. Intervals: bootstrap over tasks and seeds."""
 
 
-def cells(
-    shown: list[Column], names: list[str], published: Published
-) -> tuple[Table, pd.DataFrame]:
-    """Of these schemes, a row each of the table, and the cells of the heat map: `row column value
-    text`.
+def write(page: Path, shown: list[Column], head: str, *more: str) -> Table:
+    """Write and print a page of scores with its heat map; returns the table.
+
+    more: what stands between the ranks of the schemes and the table
     """
-    rows, drawn = [], []
-    for scheme in names:
+    from rope_lab.results.views import heat, render  # here: slow to import
+
+    published, rows, cells = Published(), [], []
+    tasks = [each for each in shown if each.length is None]
+    for scheme in schemes(tasks, published):
         row = {"scheme": published.title(scheme)}
         for each in shown:
             row[each.title] = NONE
@@ -66,16 +65,13 @@ def cells(
                 wide = "*" if half > WIDE else ""
                 row[each.title] = f"{found.mean:.3f} Â± {half:.3f} {mark}".rstrip()
                 text = f"{found.mean:.3f}{wide}{mark}"
-                drawn.append((row["scheme"], each.title, found.mean, text))
+                cells.append((row["scheme"], each.title, found.mean, text))
         rows.append(row)
-    return Table(rows), pd.DataFrame(drawn, columns=["row", "column", "value", "text"])
-
-
-def heat_map(drawn: pd.DataFrame, titles: list[str]) -> bytes:
-    """The means as SVG, each column coloured from its worst to its best."""
-    from rope_lab.results.views import heat, render  # here: slow to import
-
-    return render.svg(heat.scores(drawn, titles))
+    table, ranks = Table(rows), order(tasks, published)
+    parts = [head, *ranks, *more, markdown(table), bullets(map(origin, tasks))]
+    figure = render.svg(heat.scores(cells, [each.title for each in shown]))
+    write_page(page, parts, {page.with_suffix(".svg").name: figure})
+    return table
 
 
 def order(tasks: list[Column], published: Published) -> list[str]:
@@ -119,16 +115,13 @@ def origin(column: Column) -> str:
 def main(arguments: Words = None) -> None:
     parser = argument_parser("scores", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help="default: results")
-    folder, published = parser.parse_args(arguments).folder, Published()
+    folder = parser.parse_args(arguments).folder
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
-    setups = setups_of(read_or_warn(with_those_below(folder)), published)
+    setups = setups_of(read_or_warn(with_those_below(folder)), Published())
     shown = [each for setup in widest(setups) for each in columns(setup, setups)]
     if not shown:
         raise ConfigError(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
     tasks = [each for each in shown if each.length is None]
     count = sum(len(scores) for each in tasks for scores in each.scores.values())
-    table, drawn = cells(shown, schemes(tasks, published), published)
-    parts = [HEAD.format(f"{count:,}").rstrip(), *order(tasks, published), "## Every score"]
-    parts += [markdown(table), bullets(map(origin, tasks))]
-    write_page(folder / PAGE, parts, {MAP: heat_map(drawn, [each.title for each in shown])})
+    write(folder / "scores.md", shown, HEAD.format(f"{count:,}").rstrip(), "## Every score")

@@ -14,6 +14,7 @@ from rope_lab import board, entries, score, submit
 from rope_lab.files import digest
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep, read_kept
+from rope_lab.results.views import render
 from rope_lab.shipped import recipe
 from rope_lab.text import ConfigError
 from rope_lab.train import plugin
@@ -54,7 +55,7 @@ def submitted(tmp_path_factory):
     (folder / "mine.py").write_text(MINE)
     with pytest.MonkeyPatch.context() as patch:
         use(patch, folder, protocol)
-        patch.setattr(score, "heat_map", lambda *_: b"")
+        patch.setattr(render, "svg", lambda *_: b"")
         patch.setattr(score, "run_seconds", lambda *_: 1.0)
         patch.setattr(entries, "of_checks", lambda *_: [])
         for scheme in ("rope", "./mine.py"):
@@ -131,7 +132,7 @@ def compared(folder, entry, **changes) -> None:
 @pytest.mark.slow
 def test_entries_stand_on_the_board(entry, monkeypatch):
     """Two of them with one name of their files."""
-    monkeypatch.setattr(board, "heat_map", lambda *_: b"")
+    monkeypatch.setattr(render, "svg", lambda *_: b"")
     compared(entry / COMPARED, entry)
     (entry / "objection-1.md").write_text("RoPE does as well at twice the rate.\n")
     shutil.copytree(entry, entry.with_name("theirs"))

@@ -16,12 +16,11 @@ from rope_lab.laddering import command as laddering
 from rope_lab.laddering import sizes, stages
 from rope_lab.results.comparisons.ladder import (
     Law,
+    Lead,
     Rung,
     fitted,
     is_clear,
     may_change_sign,
-    projected,
-    slope,
     speedup,
 )
 from rope_lab.results.comparisons.stats import Interval, t_interval
@@ -32,6 +31,7 @@ from rope_lab.train import config
 from rope_lab.train.config import load
 
 LAW = Law(1.6, 40.0, 0.0941)
+RATES = {"rope": [0.001] * 3, "mine": [0.001] * 3}  # at each size
 SMALL = [word for word in TINY if not word.startswith(("model.", "train.steps", "train.warmup"))]
 SMALL = [word for word in SMALL if not word.startswith("eval.every")]
 WORDS = ["position=rope,roper", "task=substring_by_prefix", *SMALL]
@@ -65,19 +65,19 @@ def test_two_sizes_or_a_rising_loss_have_no_law():
     assert fitted([1e12, 1e13, 1e14], [2.0, 2.1, 2.2]) is None
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(1.0, 1.2), (2.0, 0.6)])
-def test_speedup_is_the_compute_that_the_baseline_needs(like, seconds, expected):
-    """A scheme as good as the baseline at 1.2 times the compute; half as fast, it is slower."""
+def test_speedup_is_the_compute_that_the_baseline_needs(like):
+    """A scheme as good as the baseline at 1.2 times the compute."""
     tokens = 10**6
     compute = 6 * 1000 * tokens
     runs = {
         "rope": runs_of(like, [LAW.loss(compute)] * 3, tokens),
-        "mine": runs_of(like, [LAW.loss(1.2 * compute)] * 3, tokens, seconds),
+        "mine": runs_of(like, [LAW.loss(1.2 * compute)] * 3, tokens, 2.0),
     }
     rung = Rung("size", 1000, runs)
     assert rung.compute == compute
-    assert speedup(LAW, rung, "mine", "rope") == pytest.approx(expected)
-    assert speedup(LAW, rung, "mine", "rope", timed=False) == pytest.approx(1.2)
+    assert speedup(LAW, rung, "mine", "rope") == pytest.approx(1.2)
+    (row,) = ladder_page.table(lead_of(like, [rung]), RATES, LAW).rows
+    assert row["as timed here"] == "0.600"
 
 
 def ladder_of(like, leads: list[list[float]]) -> list[Rung]:
@@ -92,31 +92,29 @@ def ladder_of(like, leads: list[list[float]]) -> list[Rung]:
     return rungs
 
 
-def report_of(like):
-    return ladder_page.Published().report(like.task, {"eval/loss"}, {})
+def lead_of(like, rungs: list[Rung]) -> Lead:
+    report = ladder_page.Published().report(like.task, {"eval/loss"}, {})
+    return Lead(rungs, "mine", "rope", {"mine": "Mine", "rope": "RoPE"}, report)
 
 
 def test_slope_is_the_mean_of_the_seeds_lines(like):
     """Seed 0 gains 0.01 per doubling, seed 1 0.03."""
     leads = [[0.10, 0.2], [0.11, 0.23], [0.12, 0.26]]
-    rungs = ladder_of(like, leads)
-    found = [rung.leads("mine", "rope", report_of(like)) for rung in rungs]
-    assert [list(each) for each in found] == [pytest.approx(each) for each in leads]
-    made, expected = slope(rungs, found), t_interval([0.01, 0.03])
+    lead = lead_of(like, ladder_of(like, leads))
+    assert [list(each) for each in lead.by_size] == [pytest.approx(each) for each in leads]
+    made, expected = lead.slope, t_interval([0.01, 0.03])
     assert (made.mean, made.low, made.high) == pytest.approx(
         (expected.mean, expected.low, expected.high)
     )
-    there = projected(rungs, found, 16e6)
+    there = lead.projected(16e6)
     assert there.mean == pytest.approx((0.10 + 4 * 0.01 + 0.2 + 4 * 0.03) / 2)
     with pytest.raises(ConfigError, match="at most 4 times the largest size"):
-        projected(rungs, found, 16e6 + 1)
+        lead.projected(16e6 + 1)
 
 
 def test_a_seed_without_every_size_has_no_line(like):
-    rungs = ladder_of(like, [[0.1, 0.2, 0.1], [0.1, 0.2, 0.1], [0.1, 0.2, 0.1]])
-    found = [rung.leads("mine", "rope", report_of(like)) for rung in rungs]
-    found[1] = found[1].drop(2)
-    assert slope(rungs, found).n == 2
+    lead = lead_of(like, ladder_of(like, [[0.1, 0.2, 0.1], [0.1, 0.2], [0.1, 0.2, 0.1]]))
+    assert lead.slope.n == 2
 
 
 @pytest.mark.parametrize(
@@ -141,19 +139,17 @@ def test_sentences_say_so(like):
     shrinks = ladder_of(like, [[0.14, 0.15, 0.1], [0.12, 0.13, 0.121], [0.10, 0.11, 0.142]])
     texts = []
     for rungs in (grows, shrinks):
-        leads = ladder_page.leads_of(rungs, "mine", "rope", report_of(like))
-        texts.append(" ".join(ladder_page.sentences(rungs, leads, "Mine", "RoPE", 8e6)))
+        texts.append(" ".join(ladder_page.sentences(lead_of(like, rungs), 8e6)))
     assert ["may change sign" in text for text in texts] == [False, True]
     assert "Projected to 8,000,000" in texts[0]
 
 
 def test_two_pairs_give_no_interval(like):
-    rungs = ladder_of(like, [[0.10, 0.11], [0.12, 0.13], [0.14, 0.15]])
-    leads = ladder_page.leads_of(rungs, "mine", "rope", report_of(like))
-    text = " ".join(ladder_page.sentences(rungs, leads, "Mine", "RoPE", None))
+    lead = lead_of(like, ladder_of(like, [[0.10, 0.11], [0.12, 0.13], [0.14, 0.15]]))
+    text = " ".join(ladder_page.sentences(lead, None))
     assert "+0.1450 (+0.1400 to +0.1500)" in text
     assert "may change sign" in text
-    assert not is_clear(t_interval(leads[-1]))
+    assert not is_clear(t_interval(lead.by_size[-1]))
 
 
 def test_tokens_per_parameter_are_those_of_all_sizes(like):
@@ -167,9 +163,8 @@ def test_a_best_rate_at_an_end_comes_first(like, tmp_path, monkeypatch):
     monkeypatch.setattr(render, "svg", lambda chart: b"")
     rungs = ladder_of(like, [[0.1, 0.2], [0.1, 0.2], [0.1, 0.2]])
     names = {"rope": "rope", "mine": "mine"}
-    rates = {scheme: [0.001] * 3 for scheme in names}
     page = tmp_path / ladder_page.PAGE
-    ladder_page.write(page, rungs, rates, names, [("mine", "1M")])
+    ladder_page.write(page, rungs, RATES, names, [("mine", "1M")], None)
     first = page.read_text().partition("\n- ")[2]
     assert first.startswith("**The best rate of mine at 1M is the lowest or the highest tried")
 
@@ -178,7 +173,7 @@ def test_curves_of_the_lead_have_the_right_sign(like):
     curves = {"eval/loss": ([0, 50, 100], [3.0, 2.0, 1.0])}
     better = {"eval/loss": ([0, 50, 100], [3.0, 1.5, 0.9])}
     runs = {"rope": [replace(like, curves=curves)], "mine": [replace(like, curves=better)]}
-    points = ladder_figure.panel([Rung("1M", 10**6, runs)], "mine", "rope").points
+    points = ladder_figure.panel(lead_of(like, [Rung("1M", 10**6, runs)])).points
     expected = pd.DataFrame({"x": [50.0, 100.0], "y": [0.5, 0.1]})
     assert np.allclose(points[["x", "y"]].to_numpy(), expected.to_numpy())
 
@@ -235,7 +230,7 @@ def test_the_interval_of_a_negative_lead_is_below_zero(like):
         for scheme, loss in (("rope", 1.0), ("mine", 1.1 + 0.01 * seed)):
             own = {"curves": {"eval/loss": ([0, 100], [3.0, loss])}, "seed": seed}
             runs[scheme].append(replace(like, **own))
-    (row,) = ladder_figure.panel([Rung("1M", 10**6, runs)], "mine", "rope").means().itertuples()
+    (row,) = ladder_figure.panel(lead_of(like, [Rung("1M", 10**6, runs)])).means().itertuples()
     expected = t_interval([-0.10, -0.11, -0.12])
     assert (row.low, row.high) == pytest.approx((expected.low, expected.high))
 

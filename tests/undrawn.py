@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from rope_lab import scores
 from rope_lab.report import figures as on_page
 from rope_lab.report import page
 from rope_lab.results.views import figures, probes, render
@@ -23,7 +22,6 @@ def draw_nothing(patch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (figures, "verdicts"),
         (render, "svg"),
-        (scores, "heat_map"),
         (probes, "overlay"),
     ):
         patch.setattr(module, name, returning(b""))

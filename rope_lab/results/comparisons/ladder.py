@@ -5,8 +5,9 @@ compute of a run is C = 6 N D, D its tokens (Kaplan et al., 2020).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -46,7 +47,7 @@ class Rung:
 
     def loss(self, scheme: str) -> float:
         """The mean held-out loss at the end, over the runs that finished."""
-        return float(np.nanmean([LOSS.of(run) for run in self.runs[scheme]]))
+        return float(np.mean(LOSS.values(self.runs[scheme])))
 
     def speed(self, scheme: str) -> float:
         """Tokens per second, evaluations included."""
@@ -94,30 +95,56 @@ def fitted(compute: Sequence[float], losses: Sequence[float]) -> Law | None:
     return law(float(found.x))
 
 
-def speedup(law: Law, rung: Rung, scheme: str, baseline: str, timed: bool = True) -> float:
-    """The effective speedup (Marin's definition): the time in which the baseline would reach the
-    scheme's loss, over the scheme's time. nan below the law's floor.
+def speedup(law: Law, rung: Rung, scheme: str, baseline: str) -> float:
+    """The effective speedup (Marin's definition) at equal tokens per second: the time in which the
+    baseline would reach the scheme's loss, over the scheme's time. nan below the law's floor.
 
     The baseline needs C · ((L_b − floor) / (L_s − floor))^(1/exponent), L_b and L_s the losses at
-    this size. timed: by measured tokens per second; otherwise at equal speed.
+    this size.
     """
     ours, theirs = rung.loss(scheme) - law.floor, rung.loss(baseline) - law.floor
     if ours <= 0 or theirs <= 0:
         return math.nan
-    compute = (theirs / ours) ** (1 / law.exponent)
-    return compute * rung.speed(scheme) / rung.speed(baseline) if timed else compute
+    return (theirs / ours) ** (1 / law.exponent)
 
 
-def _lines(rungs: Sequence[Rung], leads: Sequence[pd.Series]) -> list[np.ndarray]:
-    """For each seed that has a pair at every size, the line of its lead over log₂ N."""
-    table = pd.concat(leads, axis=1).dropna()
-    doublings = np.log2([rung.parameters for rung in rungs])
-    return [np.polyfit(doublings, row, 1) for row in table.to_numpy()]
+@dataclass(frozen=True)
+class Lead:
+    """The lead of a scheme over a baseline, at sizes from the smallest to the largest.
 
+    titles: of both, by their names
+    """
 
-def slope(rungs: Sequence[Rung], leads: Sequence[pd.Series]) -> Interval:
-    """By how much a lead grows with each doubling of N: a line for each seed, their mean."""
-    return t_interval([line[0] for line in _lines(rungs, leads)])
+    rungs: Sequence[Rung]
+    scheme: str
+    baseline: str
+    titles: Mapping[str, str]
+    report: TaskReport
+
+    @cached_property
+    def by_size(self) -> list[pd.Series]:
+        """At each size, by seed."""
+        return [rung.leads(self.scheme, self.baseline, self.report) for rung in self.rungs]
+
+    @cached_property
+    def lines(self) -> list[np.ndarray]:
+        """For each seed that has a pair at every size, the line of its lead over log₂ N."""
+        table = pd.concat(self.by_size, axis=1).dropna()
+        doublings = np.log2([rung.parameters for rung in self.rungs])
+        return [np.polyfit(doublings, row, 1) for row in table.to_numpy()]
+
+    @property
+    def slope(self) -> Interval:
+        """By how much the lead grows with each doubling of N: a line for each seed, their mean."""
+        return t_interval([line[0] for line in self.lines])
+
+    def projected(self, parameters: float) -> Interval:
+        """The lead at another size, by the line of each seed. Raises ConfigError beyond FARTHEST
+        times the largest size.
+        """
+        check_projection(parameters, self.rungs[-1].parameters)
+        place = math.log2(parameters)
+        return t_interval([float(np.polyval(line, place)) for line in self.lines])
 
 
 def is_clear(lead: Interval) -> bool:
@@ -132,7 +159,7 @@ def may_change_sign(largest: Interval, slope: Interval) -> bool:
     if not is_clear(largest) or slope.n < FEWEST:
         return True
     if largest.low > 0:
-        return not slope.low >= 0
+        return not slope.low >= 0  # also of nan
     return not slope.high <= 0
 
 
@@ -141,12 +168,3 @@ def check_projection(parameters: float, largest: int) -> None:
     if not 0 < parameters <= FARTHEST * largest:
         most = f"must be above 0 and at most {FARTHEST} times the largest size, {largest:,}"
         raise ConfigError(f"--to {parameters:,.0f}: {most}; add a size")
-
-
-def projected(rungs: Sequence[Rung], leads: Sequence[pd.Series], parameters: float) -> Interval:
-    """The lead at another size, by the line of each seed. Raises ConfigError beyond FARTHEST times
-    the largest size.
-    """
-    check_projection(parameters, max(rung.parameters for rung in rungs))
-    place = math.log2(parameters)
-    return t_interval([float(np.polyval(line, place)) for line in _lines(rungs, leads)])

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from textwrap import wrap
 
 import altair as alt
@@ -16,16 +17,17 @@ LABEL = 30  # letters of a line of a column's label
 GREENS = ["#ffffe5", "#f7fcb9", "#d9f0a3", "#addd8e", "#78c679", "#41ab5d", "#238443", "#005a32"]
 
 
-def scores(cells: pd.DataFrame, columns: list[str]) -> alt.LayerChart:
+def scores(cells: Iterable[tuple], columns: list[str]) -> alt.LayerChart:
     """A table of numbers, each column coloured from its worst to its best.
 
     cells: `row column value text`, rows in the order of their first appearance
     columns: in their order
     """
-    by_column = cells.groupby("column").value
+    table = pd.DataFrame(cells, columns=["row", "column", "value", "text"])
+    by_column = table.groupby("column").value
     least, most = by_column.transform("min"), by_column.transform("max")
     spread = (most - least).where(most > least, 1)
-    cells = cells.assign(shade=(cells.value - least) / spread)
+    table = table.assign(shade=(table.value - least) / spread)
     labels = {column: wrap(column, LABEL) for column in columns}
     across = alt.Axis(
         title=None,
@@ -36,13 +38,13 @@ def scores(cells: pd.DataFrame, columns: list[str]) -> alt.LayerChart:
         labelLimit=0,
         labelExpr=f"{json.dumps(labels)}[datum.label]",
     )
-    base = alt.Chart(cells).encode(
+    base = alt.Chart(table).encode(
         x=alt.X("column:N", sort=columns, axis=across),
         y=alt.Y("row:N", sort=None, axis=alt.Axis(title=None, labelOverlap=False)),
     )
     shade = base.mark_rect().encode(color=_greens("shade:Q", 1.4))
     number = base.mark_text(fontSize=11).encode(text="text:N")
-    width, height = CELL * len(columns), TALL * cells.row.nunique()
+    width, height = CELL * len(columns), TALL * table.row.nunique()
     return alt.layer(shade, number).properties(width=width, height=height)
 
 
