@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rope_lab import command, scores
-from rope_lab.entries import (
+from rope_lab.board_refusals import (
     BOARD,
     ENTRY,
     cell,
@@ -27,7 +27,7 @@ from rope_lab.entries import (
 )
 from rope_lab.launch import sweep
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import as_if_kept, columns, widest
+from rope_lab.results.comparisons.score_columns import as_if_kept, columns, widest
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read, read_or_warn, with_those_below

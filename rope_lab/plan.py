@@ -8,7 +8,7 @@ before its last run has ended.
 from pathlib import Path
 
 from rope_lab.results.plans.evidence import removed
-from rope_lab.results.plans.families import read
+from rope_lab.results.plans.outcomes import read
 from rope_lab.results.plans.study import PLAN, load
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.views.plan_page import HEAD, section

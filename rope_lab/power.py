@@ -14,7 +14,7 @@ import pandas as pd
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons import stats
 from rope_lab.results.comparisons.answers import answered, samples
-from rope_lab.results.comparisons.families import between
+from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import folders_of_runs, read_or_warn
 from rope_lab.results.records.setups import Setup, setups_of

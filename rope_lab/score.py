@@ -22,7 +22,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import as_if_kept, columns, widest
+from rope_lab.results.comparisons.score_columns import as_if_kept, columns, widest
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published

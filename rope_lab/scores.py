@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import FEWEST, Column, columns, mean_ranks, widest
+from rope_lab.results.comparisons.score_columns import FEWEST, Column, columns, mean_ranks, widest
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn, with_those_below

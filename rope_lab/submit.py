@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from rope_lab import command
-from rope_lab.entries import BOARD, ENTRY, check_name, problems, verdict
+from rope_lab.board_refusals import BOARD, ENTRY, check_name, problems, verdict
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.plans.study import NAME, run_name

@@ -7,7 +7,7 @@ import altair as alt
 
 from rope_lab.files import write_whole
 from rope_lab.results.comparisons.answers import answered
-from rope_lab.results.comparisons.families import between
+from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.plans.setups import setups_of_folders
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read

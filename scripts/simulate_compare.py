@@ -12,8 +12,9 @@ import numpy as np
 
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import answered
-from rope_lab.results.comparisons.families import between
-from rope_lab.results.comparisons.stats import ALPHA, sign_flip_p
+from rope_lab.results.comparisons.paired_tests import sign_flip_p
+from rope_lab.results.comparisons.stats import ALPHA
+from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.plans.freeze import size
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read

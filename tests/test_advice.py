@@ -7,7 +7,7 @@ import pytest
 from builders import PUBLISHED
 from conftest import ROOT
 
-from rope_lab.results.plans import evidence, families
+from rope_lab.results.plans import evidence, outcomes
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import advice
@@ -20,7 +20,7 @@ KEPT = ROOT / "results"
 def planned():
     with pytest.MonkeyPatch.context() as patch:  # a clone without history shows no plan
         patch.setattr(evidence, "problems", lambda *_: [])
-        return families.read(KEPT / "plan.yaml", PUBLISHED)[0]
+        return outcomes.read(KEPT / "plan.yaml", PUBLISHED)[0]
 
 
 @pytest.fixture(scope="module")

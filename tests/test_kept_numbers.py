@@ -18,11 +18,11 @@ from rope_lab import board, plan, power, probe, scores
 from rope_lab.comparing import command as compare
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
-from rope_lab.results.comparisons import scores as columns
+from rope_lab.results.comparisons import score_columns as columns
 from rope_lab.results.comparisons.answers import answered, samples
-from rope_lab.results.comparisons.families import between
+from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.comparisons.words import plan_word, word
-from rope_lab.results.plans import evidence, families
+from rope_lab.results.plans import evidence, outcomes
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.setups import setups_of_folders
 from rope_lab.results.records import kept
@@ -182,7 +182,7 @@ def interval(found) -> list[float]:
 def of_plan() -> dict:
     """Of each planned test: p, p corrected, difference, means, who is ahead and the word."""
     found = {}
-    for of_study in families.read(studies.PLAN, Published())[0]:
+    for of_study in outcomes.read(studies.PLAN, Published())[0]:
         for result in of_study:
             if result.family.untested:
                 continue
@@ -221,7 +221,7 @@ def of_folder(folder: str) -> dict:
             name = f"{sweep.title} {sweep.recipe_id}: {scheme}"
             found[name] = [table.mean().to_list(), sweep.best[scheme]]
     published = setups[0].published
-    studied, _ = families.read(ROOT / folder / studies.NAME, published)
+    studied, _ = outcomes.read(ROOT / folder / studies.NAME, published)
     for result in verdicts(setups, studied, published):
         name = f"{result.comparison.task}, {label(result)}, {kind(result)}, {result.measure.metric}"
         numbers = [*interval(result.gain), *result.means, result.p_family, word(result)]
@@ -243,7 +243,7 @@ def of_scores() -> dict:
 def of_questions() -> dict:
     """The box of advice, and the spreads of the power calculation."""
     setups, published = grouped("results"), Published()
-    studied, _ = families.read(studies.PLAN, published)
+    studied, _ = outcomes.read(studies.PLAN, published)
     box = advice.section(verdicts(setups, studied, published), published)
     found = {f"advice: {row['for']}": list(row.values()) for row in box.table.rows}
     found |= {"advice": box.sentences}

@@ -18,7 +18,7 @@ from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import plan_word
-from rope_lab.results.plans import evidence, families, find
+from rope_lab.results.plans import evidence, find, outcomes
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.run import Run
 from rope_lab.results.views import plan_page
@@ -73,7 +73,7 @@ def runs():
 
 
 def answers(study: studies.Study, runs: list[Run]) -> list[Result]:
-    return families.of_study(study, runs, PUBLISHED)
+    return outcomes.of_study(study, runs, PUBLISHED)
 
 
 def outcome(study: studies.Study, runs: list[Run]) -> str:
@@ -393,7 +393,7 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 @pytest.mark.slow  # reads the plan of each commit
 def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each run's commit contains its study; commits missing from a shallow clone are skipped."""
-    ours, _ = families.read(studies.PLAN, PUBLISHED)
+    ours, _ = outcomes.read(studies.PLAN, PUBLISHED)
     lines = [problem.line for results in ours for problem in results[0].family.problems]
     assert [line for line in lines if "git cannot show" not in line] == []
 

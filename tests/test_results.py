@@ -11,7 +11,7 @@ from conftest import tree
 from rope_lab.results import __main__ as results
 from rope_lab.results import load
 from rope_lab.results.comparisons.answers import samples
-from rope_lab.results.comparisons.families import difference_since
+from rope_lab.results.comparisons.unplanned import difference_since
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of

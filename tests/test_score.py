@@ -10,7 +10,7 @@ from conftest import TINY
 from trained import command
 
 from rope_lab import score
-from rope_lab.results.comparisons.scores import columns, mean_ranks, widest
+from rope_lab.results.comparisons.score_columns import columns, mean_ranks, widest
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of

@@ -7,7 +7,7 @@ import pytest
 from builders import PUBLISHED, make_row, make_rows, table_rows
 
 from rope_lab import scores
-from rope_lab.results.comparisons import scores as columns
+from rope_lab.results.comparisons import score_columns as columns
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
 

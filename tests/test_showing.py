@@ -12,7 +12,7 @@ from conftest import KINDS, ROOT, SCHEMES, script
 
 import rope_lab
 from rope_lab.model.portrait import DIMS, PLACE, portrait
-from rope_lab.results.comparisons import scores as columns
+from rope_lab.results.comparisons import score_columns as columns
 from rope_lab.results.plans import evidence
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_rows, make_run, row, shown, table_rows
 
-from rope_lab.results.comparisons import stats
+from rope_lab.results.comparisons import paired_tests
 from rope_lab.results.comparisons.answers import Result
+from rope_lab.results.comparisons.correction import holm
 from rope_lab.results.comparisons.words import word as word_of
-from rope_lab.results.plans import families
+from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.study import PlannedTest, Study
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
@@ -60,7 +61,7 @@ def planned(
     primary = [PlannedTest(**last | {"times": 128.0, "reaches": 0.5} | changes)]
     seeds = {scheme: list(range(8)) for scheme in ("rope", "roper")}
     given = settings or {}
-    return families.of_study(
+    return outcomes.of_study(
         Study("a", "b", "c", INDEX, "reduced", given, seeds, higher, 0.0, primary=primary),
         made,
         PUBLISHED,
@@ -203,7 +204,7 @@ def test_tasks_are_corrected_together_apart_from_planned_tests():
     alone = [found(*made)[0] for made in (index, prefix)]
     assert [v.corrected_for for v in alone] == ["this task alone"] * 2
     together = found(*index, *prefix)
-    assert [v.p_family for v in together] == pytest.approx(stats.holm([v.p for v in alone]))
+    assert [v.p_family for v in together] == pytest.approx(holm([v.p for v in alone]))
     assert {v.corrected_for for v in together} == {"2 tasks at this scale"}
     other_scale = found(*index, *(replace(run, scale="paper") for run in prefix))
     assert [v.p_family for v in other_scale] == pytest.approx([v.p for v in alone])
@@ -223,7 +224,7 @@ def test_planned_tests_are_corrected_among_themselves_and_then_judged():
         (one, "one planned test", 10, "confirmed"),
         (two, "2 planned tests", 20, "undecided"),
     ):
-        (first, *_) = found(studies=(families.of_study(study, made, PUBLISHED),))
+        (first, *_) = found(studies=(outcomes.of_study(study, made, PUBLISHED),))
         assert (first.corrected_for, first.p_family, word_of(first)) == (
             family,
             pytest.approx(p / 2**8),
@@ -242,7 +243,7 @@ def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
             make_run(tmp_path, scheme, seed, last)
     make_run(tmp_path, "sinusoidal", 0, 0.1)  # one pair, no p
     text = shown(capsys, tmp_path)
-    both = stats.holm([stats.paired_t_p(*map(np.array, pair)) for pair in ((ROPE, ROPER), prefix)])
+    both = holm([paired_tests.paired_t_p(*map(np.array, pair)) for pair in ((ROPE, ROPER), prefix)])
     for task, p in zip(("Substring by Index", "Substring by Prefix"), both, strict=True):
         verdict = row(text, task)["p (corrected for)"]
         assert verdict == f"{p:.2g} (2 tasks at this scale)"
@@ -251,8 +252,8 @@ def test_a_comparison_has_one_p_wherever_it_is_shown(tmp_path, capsys):
     index = text.partition("## Substring by Index, scale quick")[2]
     assert "2 tasks at this scale (RoPER)" in index
     assert "2 schemes here (others)" in index
-    p_others = stats.holm(
-        [stats.paired_t_p(np.array(ends), np.array(ROPE)) for ends in others.values()]
+    p_others = holm(
+        [paired_tests.paired_t_p(np.array(ends), np.array(ROPE)) for ends in others.values()]
     )
     assert [row(index, scheme)["p"] for scheme in others] == [f"{p:.2g}" for p in p_others]
     assert row(index, "sinusoidal")["p"] == row(index, "RoPE")["p"] == "–"

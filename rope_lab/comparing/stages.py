@@ -16,11 +16,11 @@ from rope_lab.comparing.searching import Found, search
 from rope_lab.files import digest, write_whole
 from rope_lab.launch.jobs import Job
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.scores import OF_A_MACHINE
+from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill, mean_seconds
-from rope_lab.results.plans.families import of_study
 from rope_lab.results.plans.freeze import Draft
+from rope_lab.results.plans.outcomes import of_study
 from rope_lab.results.plans.study import NAME, Study, position_of, run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import keep, read_kept

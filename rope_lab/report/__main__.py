@@ -17,7 +17,6 @@ from rope_lab import command
 from rope_lab.files import check_ours, check_regular, write_whole
 from rope_lab.report.contents import Recorded, contents, read_probes
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.plans import families
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import (
     folders_of_runs,
@@ -90,7 +89,7 @@ def _outcomes(folders: list[Path], recorded: Recorded, published: Published) -> 
     outcomes = []
     for folder in folders:
         if folder.resolve().parent not in shown:
-            outcomes += families.beside(folder, published)
+            outcomes += outcomes.beside(folder, published)
     return outcomes
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rope_lab.results.plans import families
+from rope_lab.results.plans import outcomes
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.setups import of_own_recipes, setups_of_folders
 from rope_lab.results.records.catalogue import Published
@@ -37,7 +37,7 @@ def contents(
 
 def _of_kept(folder: Path, runs: list[Run], problems: list[str], published: Published) -> Content:
     """The kept runs of a folder; those of a plan are not compared."""
-    studied, wrong = families.read(folder / studies.NAME, published)
+    studied, wrong = outcomes.read(folder / studies.NAME, published)
     here = published.but(compares=not studies.of_rows(folder))
     setups, twice = setups_of_folders({folder: runs}, here)
     return Content(setups, here, problems + wrong + twice, studied, folder.resolve().name)

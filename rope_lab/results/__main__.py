@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rope_lab import command
 from rope_lab.places import OWN, RESULTS
-from rope_lab.results.plans import families
+from rope_lab.results.plans import outcomes
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.setups import of_own_recipes, setups_of_folders, to_read
 from rope_lab.results.records.catalogue import Published
@@ -85,7 +85,7 @@ def main(arguments: Words = None) -> None:
     if asks or not (planned or is_kept(out)):
         published = against.question(published, setups, given.contender, given.against)
         setups, _ = setups_of_folders(found, published)
-    studied, of_plan = families.read(out / studies.NAME, published)
+    studied, of_plan = outcomes.read(out / studies.NAME, published)
     content = Content(setups, published, of_plan + problems + wrong, studied)
     _print(content)
     if setups and not given.print:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rope_lab.places import OWN, RESULTS
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.scores import Column, as_if_kept, columns, widest
+from rope_lab.results.comparisons.score_columns import Column, as_if_kept, columns, widest
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.comparisons.words import plan_word
-from rope_lab.results.plans import families
+from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import is_kept, read_or_warn, with_those_below
@@ -50,7 +50,7 @@ def read(folder: Path = RESULTS, own: str = "") -> Measured:
     kept = read_or_warn(each for each in with_those_below(folder) if is_kept(each))
     setups = setups_of([*kept, *as_if_kept(mine, kept)], published)
     shown = [column for setup in widest(setups) for column in columns(setup, setups)]
-    studied, _ = families.read(folder / NAME, published)
+    studied, _ = outcomes.read(folder / NAME, published)
     every = [result for results in studied for result in results]
     tests = [each for each in every if each.family.corrected and not each.family.untested]
     return Measured(published, shown, tests)

@@ -6,7 +6,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from rope_lab.places import ROOT
-from rope_lab.results.comparisons.scores import FEWEST, Column
+from rope_lab.results.comparisons.score_columns import FEWEST, Column
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.comparisons.words import CONFIRMED, plan_word
 from rope_lab.results.plans.study import STRICT

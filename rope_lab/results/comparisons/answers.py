@@ -1,15 +1,16 @@
 """Comparisons and their results: the one place that computes a difference or a p value."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.comparisons import stats
-from rope_lab.results.comparisons.stats import NOTHING, Interval
+from rope_lab.results.comparisons.correction import holm
+from rope_lab.results.comparisons.paired_tests import TESTS
+from rope_lab.results.comparisons.stats import NOTHING, Interval, t_interval
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
@@ -33,7 +34,7 @@ class Comparison:
     """A question: ours − theirs under a measure, over pairs of runs with the same seed.
 
     name, task, scale: empty if no table shows it
-    test:      a name of TESTS
+    test:      a name of TESTS; empty: none, there is an estimate alone
     report:    of the task
     published: published gains of ours over theirs, in the measure's unit
     margin:    ours matches theirs if the interval excludes that it is worse by so much
@@ -48,7 +49,7 @@ class Comparison:
     name: str = ""
     task: str = ""
     scale: str = ""
-    test: str = "none"
+    test: str = ""
     published: tuple[float, ...] = ()
     margin: float | None = None
     fewest: int = 1
@@ -185,7 +186,7 @@ def answer(family: Family) -> list[Result]:
     p = [result.p for result in results]
     tests = np.count_nonzero(~np.isnan(p))
     name = f"{tests} {family.several}" if tests > 1 else family.one
-    corrected = zip(results, stats.holm(p), strict=True)
+    corrected = zip(results, holm(p), strict=True)
     return [replace(result, p_family=p, corrected_for=name) for result, p in corrected]
 
 
@@ -201,20 +202,10 @@ def _answer(comparison: Comparison, family: Family) -> Result:
         pairs = pairs[:0]
     difference = NOTHING
     if not comparison.measure.counts:
-        difference = stats.t_interval((pairs.ours - pairs.theirs).to_numpy())
+        difference = t_interval((pairs.ours - pairs.theirs).to_numpy())
     result = Result(comparison, family, pairs, difference, math.nan)
-    if family.untested or len(pairs) < comparison.fewest or result.at_chance:
+    few = len(pairs) < comparison.fewest
+    if family.untested or not comparison.test or few or result.at_chance:
         return result
-    p = TESTS[comparison.test](pairs.ours.to_numpy(), pairs.theirs.to_numpy())
+    p = TESTS[comparison.test].p(pairs.ours.to_numpy(), pairs.theirs.to_numpy())
     return replace(result, p=p)
-
-
-Test = Callable[[np.ndarray, np.ndarray], float]
-TESTS: dict[str, Test] = {  # values of ours and theirs, seed by seed → p; McNemar's are 0 and 1
-    "t": stats.paired_t_p,
-    "t_or_sign_flip": stats.t_or_sign_flip_p,
-    "sign_flip": lambda ours, theirs: stats.sign_flip_p(ours - theirs),
-    "mcnemar": stats.sign_p,
-    "sign": stats.sign_p,
-    "none": lambda ours, theirs: math.nan,
-}

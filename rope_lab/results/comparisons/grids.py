@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.results.comparisons.answers import Result, answered
-from rope_lab.results.comparisons.families import between
+from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Settings, one_line
@@ -79,7 +79,7 @@ class Sweep:
         ours, theirs = self._arm(scheme, at), self._arm(other, at)
         if ours is None or theirs is None:
             return None
-        asked = between(self.setups[0], scheme, other, measure=self.measure, test="none")
+        asked = between(self.setups[0], scheme, other, measure=self.measure, test="")
         return answered(replace(asked, ours=ours, theirs=theirs))
 
     def _arm(self, scheme: str, at: int | None) -> Arm | None:

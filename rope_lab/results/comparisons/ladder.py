@@ -14,8 +14,8 @@ import pandas as pd
 from scipy import optimize
 
 from rope_lab.results.comparisons.answers import Comparison, answered
-from rope_lab.results.comparisons.families import FEWEST
 from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.results.comparisons.unplanned import FEWEST
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.run import Run

@@ -1,8 +1,8 @@
 """The word for a result: one vocabulary for plans, one for what was not planned."""
 
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.families import FEWEST
 from rope_lab.results.comparisons.stats import ALPHA
+from rope_lab.results.comparisons.unplanned import FEWEST
 
 CONFIRMED, REVERSED, REFUTED, UNDECIDED, OPEN = (
     "confirmed",

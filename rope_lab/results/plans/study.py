@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from rope_lab.files import digest
 from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
+from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES, At, Measure, declared, like
 from rope_lab.results.records.run import Name, reason
@@ -26,7 +27,6 @@ PLAN = ROOT / "results" / NAME
 ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
 STRICT = ConfigDict(extra="forbid")
 RECORDED = {*GROUPS, "threads"} - {"parent"}
-COUNTED: dict[str, At] = {"sign": "first step", "mcnemar": "reached"}  # tests of counts of pairs
 
 
 def seeds(given: Any) -> Any:
@@ -48,7 +48,7 @@ Positive = Annotated[Number, Field(gt=0)]
 class PlannedTest:
     """One planned comparison of two schemes over the same seeds, schemes[0] − schemes[1].
 
-    test:    see plan_page.TESTS
+    test:    a name of TESTS
     metric:  of the run records, or of problems of one kind after the last step, such as `length/24`
              of eval.lengths; values are multiplied by `times` and then in `unit`
     value:   of t and sign_flip: `last`, after the last step; `mean`, over all evaluations after
@@ -63,7 +63,7 @@ class PlannedTest:
 
     name: str
     schemes: tuple[str, str]
-    test: Literal["t", "sign_flip", "mcnemar", "sign"]
+    test: str
     metric: str
     value: Literal["last", "mean", "log_steps"] = "last"
     times: Positive = 1.0
@@ -73,6 +73,8 @@ class PlannedTest:
     published: Number | None = None
 
     def __post_init__(self):
+        if self.test not in TESTS:
+            raise ValueError(f"test={self.test}: must be one of {', '.join(TESTS)}")
         if self.at not in ("last", "mean") and self.reaches is None:
             needs = "needs reaches, the value that counts as reached"
             raise ValueError(f"test={self.test}, value={self.value}: {needs}")
@@ -85,8 +87,8 @@ class PlannedTest:
     @property
     def at(self) -> At:
         """Which number of a run is compared, see Measure."""
-        if self.test in COUNTED:
-            return COUNTED[self.test]
+        if taken := TESTS[self.test].at:
+            return taken
         return "log steps" if self.value == "log_steps" else self.value
 
     @property

@@ -5,6 +5,7 @@ import math
 import pandas as pd
 
 from rope_lab.results.comparisons.answers import Family, Result, samples
+from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.find import named, unnamed
 from rope_lab.results.plans.study import NAME, called
@@ -13,15 +14,6 @@ from rope_lab.results.records.setups import numbers
 from rope_lab.results.views.tables import NONE, Strong, Table, escaped, interval, markdown
 from rope_lab.results.views.verdicts import ratio
 
-TESTS = {
-    "t_or_sign_flip": "paired t test of the mean difference (without any spread: the sign-flip "
-    "test), with Student's t interval",
-    "sign_flip": "sign-flip permutation test of the mean paired difference, "
-    "with Student's t interval",
-    "mcnemar": "McNemar's exact test of the seeds that only one of the two solves",
-    "sign": "exact sign test of which run of a pair gets there first; "
-    "a run that never does comes last",
-}
 HEAD = """# Planned comparisons and their outcome
 
 Written by `rope-lab plan` from [plan.yaml](plan.yaml) and the kept runs that it names. Nothing is
@@ -70,7 +62,7 @@ def section(results: list[Result], published: Published, correction: str = "") -
     for primary, about in ((True, "Test"), (False, "Secondary tests decide nothing")):
         here = [result for result in results if result.family.corrected == primary]
         if here:
-            used = {TESTS[result.comparison.test] for result in here}
+            used = {TESTS[result.comparison.test].said for result in here}
             parts += [markdown(_tests(here, published)), f"{about}: {'; '.join(sorted(used))}."]
     return "\n\n".join([*parts, markdown(_every_seed(results, published))])
 

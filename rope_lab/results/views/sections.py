@@ -7,8 +7,8 @@ from dataclasses import replace
 import pandas as pd
 
 from rope_lab.results.comparisons.answers import Result, answered, samples
-from rope_lab.results.comparisons.families import between, difference_since, of_schemes
 from rope_lab.results.comparisons.stats import without_worst
+from rope_lab.results.comparisons.unplanned import between, difference_since, of_schemes
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS
 from rope_lab.results.records.setups import Setup
 from rope_lab.results.views.notes import details, warnings

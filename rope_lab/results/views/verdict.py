@@ -101,7 +101,7 @@ class Verdict:
 
     def plot(self) -> Any:
         """The figure, an Altair chart."""
-        from rope_lab.results.views.paired import paired  # Altair takes half a second
+        from rope_lab.results.views.verdict_figure import paired  # Altair takes half a second
 
         published = Published()
         schemes = [run_name(arm.partition(" ")[0]) for arm in self.family.study.seeds]

@@ -6,8 +6,8 @@ import math
 from itertools import chain
 
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.families import headlines
 from rope_lab.results.comparisons.stats import Interval
+from rope_lab.results.comparisons.unplanned import headlines
 from rope_lab.results.comparisons.words import (
     AHEAD,
     BEHIND,

@@ -18,7 +18,7 @@ def between(
     scheme: str,
     other: str,
     measure: Measure | None = None,
-    test: str = "t",
+    test: str = "paired_t",
 ) -> Comparison:
     """Scheme − other.
 

@@ -18,8 +18,8 @@ from rope_lab.identity import NAME, NUMERICS, identify
 from rope_lab.launch.jobs import Job
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.scores import OF_A_MACHINE
-from rope_lab.results.plans import families, study
+from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
+from rope_lab.results.plans import outcomes, study
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH
@@ -195,7 +195,7 @@ def verdict(plan: Path, scheme: str) -> Result:
         or not code.items() <= every[0].code.items()
     ):
         raise ConfigError(f"{place}: is of another scheme or code than {short_path(Path(scheme))}")
-    ((result, *_),), damaged = families.read(plan, Published())
+    ((result, *_),), damaged = outcomes.read(plan, Published())
     if damaged or result.family.untested:
         raise ConfigError(f"{place}: {first_three(damaged) or result.family.untested}")
     return result

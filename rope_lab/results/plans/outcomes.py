@@ -12,8 +12,6 @@ from rope_lab.results.records.kept import Found, read_kept
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 
-TESTS = {"t": "t_or_sign_flip"}  # of a plan, where its name is another
-
 
 def of_study(
     study: Study, runs: list[Run], published: Published, plan: Path | None = None
@@ -92,7 +90,7 @@ def _comparison(study: Study, test: PlannedTest, found: Runs, published: Publish
         measure=measure,
         ours=ours,
         theirs=theirs,
-        test=TESTS.get(test.test, test.test),
+        test=test.test,
         published=gains,
         margin=test.margin,
     )
