@@ -28,7 +28,8 @@ SCALINGS = {
     "YaRN": "yarn",
 }
 REMAPPED = {"ReRoPE": "rerope", "SelfExtend": "self_extend", "dual chunks": "dual_chunk"}
-OF_REMAPPED, OF_NONE = "rope_remapped", "none"  # the schemes of REMAPPED and of DroPE
+# Files of conf/ with the schemes of REMAPPED and of DroPE.
+OF_REMAPPED, OF_NONE = Path("position/rope_remapped.yaml"), Path("position/none.yaml")
 OF_SCALING = ("scaling", "factor", "original", "window")  # settings that REMAPPED do not have
 FAR = 2 / 3  # of the training length: SelfExtend's longest distance (its authors: ½ to ⅔)
 WARMUP = 0.1  # of the further steps
@@ -64,7 +65,7 @@ def ways(parent: Parent, target: Target) -> list[Way]:
     if own.get("window", 0) is None and "every" not in own:
         found.append(Way(WINDOWS, own | {"window": target.trained}))
     if is_rotary:
-        none, dropped = {"_target_": _class_of(OF_NONE)}, {"names.position": OF_NONE}
+        none, dropped = {"_target_": _class_of(OF_NONE)}, {"names.position": OF_NONE.stem}
         found.append(Way("DroPE", none, dropped, at_old_length=True))
         if not parent.cfg.model.qk_norm:
             normed = dropped | {"model.qk_norm": True}
@@ -82,13 +83,13 @@ def _remapped(own: Settings, target: Target) -> list[Way]:
         of_method = {"method": method}
         if method == "self_extend":
             of_method |= {"near": near, "group": max(2, group)}
-        found.append(Way(name, kept | of_method, {"names.position": OF_REMAPPED}))
+        found.append(Way(name, kept | of_method, {"names.position": OF_REMAPPED.stem}))
     return found
 
 
-def _class_of(name: str) -> str:
+def _class_of(file: Path) -> str:
     """The class of a scheme of conf/, with its module."""
-    return yaml.safe_load((CONF / "position" / f"{name}.yaml").read_text("utf-8"))["_target_"]
+    return yaml.safe_load((CONF / file).read_text("utf-8"))["_target_"]
 
 
 def lengths_of(cfg: Config, trained: int, targets: Sequence[Target]) -> list[int]:
