@@ -27,7 +27,7 @@ PARENT = [
     *("train.steps=4", "train.batch_size=3", "train.seq_len=16", "eval.every=4"),
 ]
 REPORT = Published().report("text", {"eval/loss"}, {})
-WORDS = ["--lengths", "2x", "--budget", "50%", "--out", "it", "hydra/launcher=basic"]
+WORDS = ["--lengths", "2x", "--steps", "50%", "--out", "it", "hydra/launcher=basic"]
 
 
 def shipped_node(name: str) -> dict:
@@ -206,9 +206,9 @@ def test_more_context_counts_only_with_its_interval(found):
     [
         (["--lengths", "1x"], "--lengths 1x: must be multiples above 1"),
         (["--lengths", f"{400 * '9'}x"], "at most 1000, 2x,4x,8x"),
-        (["--budget", f"{400 * '9'}%"], "and at most 1000%"),
-        (["--budget", "2h"], "--budget 2h: must be a share of the steps"),
-        (["--at-most", "5%"], "--at-most 5%: must be a time"),
+        (["--steps", f"{400 * '9'}%"], "and at most 1000%"),
+        (["--steps", "2h"], "--steps 2h: must be a share of the steps"),
+        (["--budget", "5%"], "--budget 5%: must be a time"),
     ],
 )
 def test_wrong_words_are_one_line(parent, tmp_path, words, said):

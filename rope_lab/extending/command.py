@@ -1,4 +1,4 @@
-"""Read longer texts with trained runs: `rope-lab extend RUN… --lengths 2x,4x,8x --budget 5%`.
+"""Read longer texts with trained runs: `rope-lab extend RUN… --lengths 2x,4x,8x --steps 5%`.
 
 RUN is the folder of a finished run; several runs may differ only in their seed, and are paired by
 it. Methods: the scheme unchanged, position interpolation, NTK-aware scaling, NTK by parts, YaRN,
@@ -29,7 +29,7 @@ from rope_lab.text import ConfigError, Record, Words, argument_parser, say, shor
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import split_hydra
 
-MOST_BUDGET = 1000  # percent
+MOST_STEPS = 1000  # percent
 Jobs = dict[Key, list[Job]]
 
 
@@ -37,10 +37,10 @@ def extend(
     runs: Sequence[str],
     hydra: Sequence[str] = (),
     lengths: str = "2x,4x,8x",
-    budget: str = "5%",
+    steps: str = "5%",
     out: str | None = None,
     yes: bool = False,
-    at_most: str = "",
+    budget: str = "",
     allow: Sequence[str] = (),
 ) -> Path:
     """Try every way to read longer texts, or resume; returns the page.
@@ -48,19 +48,19 @@ def extend(
     runs:    folders of finished runs that differ in their seed
     hydra:   settings of the launcher
     lengths: multiples of the longest length of training
-    budget:  of further training, as a share of the runs' steps
-    at_most: the time of all runs, `2h`; a larger bill is refused
+    steps:   of further training, as a share of the runs' own
+    budget:  the time of all runs, `2h`; a larger bill is refused
 
     Raises ConfigError, and Stopped if runs are to come.
     """
     every = parents.parents(runs, list(allow))
     trained, targets = parents.targets(every[0], lengths)
-    steps = round(_share(budget) * every[0].cfg.train.steps)
+    further = round(_share(steps) * every[0].cfg.train.steps)
     names = [every[0].content[key] for key in ("task", "scale", "position", "scheme_id")]
     folder = folder_of(out, "extend", *names)
     launcher = sweep.launcher_settings(sweep.side_by_side(hydra))
-    jobs = ways.jobs(every, trained, targets, steps, folder)
-    found = _made(jobs, launcher, folder, asks(yes, hours("--at-most", at_most)))
+    jobs = ways.jobs(every, trained, targets, further, folder)
+    found = _made(jobs, launcher, folder, asks(yes, hours("--budget", budget)))
     check_alike(found)
     page = folder / longer_page.PAGE
     longer_page.write(page, found, trained, every[0].content["position"])
@@ -91,13 +91,13 @@ def _bill(jobs: Sequence[Job], launcher: Record) -> Bill:
     return Bill("extend", len(jobs), seconds, source, sweep.shares(launcher)[0])
 
 
-def _share(budget: str) -> float:
+def _share(steps: str) -> float:
     """The share of `5%`. Raises ConfigError."""
-    number = budget.removesuffix("%")
-    is_number = number != budget and number.replace(".", "", 1).isdecimal()
-    if not is_number or float(number) > MOST_BUDGET:
-        most = f"must be a share of the steps, 5%, and at most {MOST_BUDGET}%"
-        raise ConfigError(f"--budget {show(budget)}: {most}")
+    number = steps.removesuffix("%")
+    is_number = number != steps and number.replace(".", "", 1).isdecimal()
+    if not is_number or float(number) > MOST_STEPS:
+        most = f"must be a share of the steps, 5%, and at most {MOST_STEPS}%"
+        raise ConfigError(f"--steps {show(steps)}: {most}")
     return float(number) / 100
 
 
@@ -106,11 +106,11 @@ def _parser() -> ArgumentParser:
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folders of runs; also hydra/launcher=…")
     add("--lengths", default="2x,4x,8x", help="multiples of the longest in training")
-    add("--budget", default="5%", help="further steps, a share of the runs' own (default: 5%%)")
+    add("--steps", default="5%", help="further steps, a share of the runs' own (default: 5%%)")
     add("--out", metavar="FOLDER", help="default: below results/extend")
     add("--jobs", type=int, help="parallel runs (default: one per core)")
     add("--yes", action="store_true", help="begin without a question")
-    add("--at-most", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
+    add("--budget", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
     add_allow(parser)
     return parser
 
