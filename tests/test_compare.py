@@ -391,6 +391,14 @@ def test_an_unknown_measure_is_refused_before_any_run(tmp_path, imports):
     assert not (tmp_path / "it").exists()
 
 
+@pytest.mark.parametrize("word", ["train.stepz=3", "train.steps=many", "seed=3"])
+def test_a_refused_setting_leaves_no_folder(word, tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, word)
+    assert said.returncode == 2
+    assert not (tmp_path / "it").exists()
+
+
 @pytest.mark.parametrize("word", ["train.lr=1", "position.base=10", "seed=3", "out=x"])
 def test_what_it_decides_cannot_be_set(word, tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE)
