@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from rope_lab import command, scores
+from rope_lab import scores
 from rope_lab.board_refusals import (
     BOARD,
     ENTRY,
@@ -150,8 +150,3 @@ def main(arguments: Words = None) -> None:
         say(differs or f"{given.repeat}: repeated to within {TOLERANCE}")
         parser.exit(bool(differs))
     write()
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -25,7 +25,7 @@ from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH
 from rope_lab.results.records.run import Run
 from rope_lab.score import PROTOCOL, jobs_of
-from rope_lab.text import LEAKS, ConfigError, first_three, short_path
+from rope_lab.text import LEAKS, ConfigError, Settings, first_three, short_path
 from rope_lab.train import plugin, provenance
 from rope_lab.train.instantiate import FILE, names
 
@@ -128,8 +128,9 @@ def _flaw(run: Run, job: Job | None, scheme: str) -> str:
         return "is not a run of the protocol"
     if run.plugin != job.identity.code or run.mixed or run.numerics != NUMERICS:
         return f"was trained with other code than {scheme}, or other versions of what it imports"
-    own, names = (run.position, run.scale), job.cfg.names
-    if own != (names.position, names.scale) or _settings(run) != _settings_of(job):
+    asked, found = job.identity, identify(run.task, run.position, run.seed, run.settings)
+    of_run = (run.position, run.scale, _of_recipe(found.settings))
+    if of_run != (asked.position, job.cfg.names.scale, _of_recipe(asked.settings)):
         return "has other settings than the protocol"
     if not run.ended:
         return f"is {run.status} at step {run.steps}"
@@ -162,14 +163,8 @@ def cell(job: Job) -> tuple[str, str, int]:
     return job.cfg.names.task, str(job.cfg.train.lr), job.cfg.seed
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def _of_recipe(settings: Settings) -> Settings:
     """The settings of a run but for those of its machine."""
-    settings = identify(run.task, run.position, run.seed, run.settings).settings
-    return {key: value for key, value in settings.items() if key not in OF_A_MACHINE}
-
-
-def _settings_of(job: Job) -> dict[str, Any]:
-    settings = job.identity.settings
     return {key: value for key, value in settings.items() if key not in OF_A_MACHINE}
 
 
@@ -188,12 +183,9 @@ def verdict(plan: Path, scheme: str) -> Result:
     if len(every) != 1 or not every[0].primary or Path(every[0].rows).name != every[0].rows:
         raise ConfigError(f"{place}: must be one study, with its rows beside it")
     first = next(iter(every[0].seeds))
-    own = plugin.sources(Path(FILE.fullmatch(scheme)["path"]))
-    code = {name: digest(content) for name, content in own.items()}
-    if (
-        study.position_of(first) != study.run_name(scheme)
-        or not code.items() <= every[0].code.items()
-    ):
+    code = {name: digest(content) for name, content in plugin.sources_of([scheme]).items()}
+    is_same_code = code.items() <= every[0].code.items()
+    if study.position_of(first) != study.run_name(scheme) or not is_same_code:
         raise ConfigError(f"{place}: is of another scheme or code than {short_path(Path(scheme))}")
     ((result, *_),), damaged = outcomes.read(plan, Published())
     if damaged or result.family.untested:

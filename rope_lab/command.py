@@ -77,7 +77,7 @@ def check_directory() -> None:
             return
 
 
-# `python -m rope_lab.sample` begins with its first import of ours, before those that take a second.
+# `python -m rope_lab.train` begins with its first import of ours, before those that take a second.
 _main = getattr(sys.modules["__main__"], "__spec__", None)
 if _main and _main.name.startswith("rope_lab."):
     begin()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from rope_lab import command, scores
+from rope_lab import scores
 from rope_lab.comparing.order import check_overrides
 from rope_lab.comparing.timing import run_seconds
 from rope_lab.files import write_whole
@@ -175,8 +175,3 @@ def main(arguments: Words = None) -> None:
     finally:
         ignore()
     sys.exit(status)
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import yaml
 
-from rope_lab import command
 from rope_lab.board_refusals import BOARD, ENTRY, check_name, problems, verdict
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
@@ -92,8 +91,3 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     folder = submit(given.scheme, given.by, given.name)
     say(f"written: {short_path(folder)}; rope-lab board shows it")
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

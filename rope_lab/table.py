@@ -16,18 +16,17 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from rope_lab.comparing.asking import exit_after
 from rope_lab.files import digest
 from rope_lab.launch import sweep
-from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
-from rope_lab.searches import Best, best_rates, bill_of, cell_of, searched_rates
+from rope_lab.searches import RATE, Best, best_rates, bill_of, cell_of, searched_rates
 from rope_lab.text import ConfigError, Record, Words, argument_parser, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import key_of, split_hydra, typed
 from rope_lab.train.plugin import sources_of
-from rope_lab.train.stop import ignore
 from rope_lab.train.trainer import CORES
 
 REST = "*"  # all schemes that the table does not name
@@ -58,23 +57,22 @@ class Block:
         tasks = [self.task] if isinstance(self.task, str) else self.task
         seeds_of_row = {}
         for row, seeds in self.seeds.items():
-            rows = rest if row == REST else [row]
-            seeds_of_row |= dict.fromkeys(rows, seeds)
+            seeds_of_row |= dict.fromkeys(rest if row == REST else [row], seeds)
         runs = []
         for task, row, rate in product(tasks, seeds_of_row, self.rates):
-            runs.append(self._run(task, row, self.search, [f"train.lr={rate:g}"]))
+            runs.append(self._run(task, row, self.search, f"{RATE}{rate:g}"))
         every = sorted(set().union(*seeds_of_row.values()))
         for seed, task, row in product(every, tasks, seeds_of_row):
-            if seed in seeds_of_row[row]:
-                words = self._run(task, row, seed, [])
-                rate = (best or {}).get(cell_of(words))
-                if not self.rates:
-                    runs.append(words)
-                elif rate:
-                    runs.append(self._run(task, row, seed, [rate]))
+            if seed not in seeds_of_row[row]:
+                continue
+            words = self._run(task, row, seed)
+            if not self.rates:
+                runs.append(words)
+            elif best and cell_of(words) in best:
+                runs.append(self._run(task, row, seed, best[cell_of(words)]))
         return runs
 
-    def _run(self, task: str, row: str, seed: int, rate: list[str]) -> list[str]:
+    def _run(self, task: str, row: str, seed: int, *rate: str) -> list[str]:
         """The overrides of a run; rate: `train.lr=0.002`, if it is searched."""
         scheme, *own = row.split()
         chosen = [f"task={task}", f"position={scheme}", f"seed={seed}", f"scale={self.scale}"]
@@ -142,7 +140,6 @@ def find(name: str) -> list[RunTable]:
 
 
 def main(arguments: Words = None) -> None:
-    """Run the command line; at the end signals are ignored, so that none changes its status."""
     about = [
         __doc__ or "",
         "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of",
@@ -159,16 +156,10 @@ def main(arguments: Words = None) -> None:
     )
     parser.add_argument("overrides", nargs="*", help="settings of all runs: wandb.mode=disabled")
     given = parser.parse_intermixed_args(arguments)
-    try:
-        if given.bill:
-            say(bill_text(given.table, given.overrides, given.jobs))
-            parser.exit()
-        status = run(given.table, given.overrides, given.jobs, given.list)
-        parser.exit(status)
-    except ConfigError as error:
-        parser.exit(EXIT_BAD_CONFIG, f"{error}\n")
-    finally:
-        ignore()
+    asked = given.table, given.overrides, given.jobs
+    if given.bill:
+        exit_after(lambda: say(bill_text(*asked)))
+    exit_after(lambda: run(*asked, given.list))
 
 
 def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> int:

@@ -325,7 +325,23 @@ def test_nobody_to_ask_begins_nothing(tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE)
     said = run(tmp_path, yes=False)
     assert said.returncode == 12
-    assert not (tmp_path / "it" / "runs").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["mine.py"]
+
+
+def test_a_refused_call_leaves_the_copies_of_others(again):
+    """Without runs, and with a file that changed since."""
+    (kept,) = (again / "it" / "code").iterdir()
+    for part in ("runs", "kept", "search"):
+        shutil.rmtree(again / "it" / part)
+    (again / "it" / "plan.yaml").unlink()
+    for path in (again / "it").glob("verdict.*"):
+        path.unlink()
+    (again / "mine.py").write_text(OTHER)
+    said = run(again, yes=False)
+    assert said.returncode == 12
+    assert [path.name for path in (again / "it").iterdir()] == ["code"]
+    assert [path.name for path in (again / "it" / "code").iterdir()] == [kept.name]
+    assert (kept / "mine.py").read_text() == MINE
 
 
 @pytest.mark.slow
@@ -334,7 +350,7 @@ def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
     said = run(tmp_path, "--budget", "0.0001min")
     assert said.returncode == 12
     assert "budget" in said.stderr
-    assert not (tmp_path / "it" / "runs").exists()
+    assert not (tmp_path / "it").exists()
 
 
 @pytest.mark.slow
@@ -365,12 +381,20 @@ def test_a_scheme_that_sees_later_tokens_is_refused(tmp_path, imports):
     said = run(tmp_path)
     assert said.returncode == 2
     assert "mine fails the check" in said.stderr
-    assert not (tmp_path / "it" / "runs").exists()
+    assert not (tmp_path / "it").exists()
 
 
 def test_an_unknown_measure_is_refused_before_any_run(tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE)
     said = run(tmp_path, "--measure", "accurcy")
+    assert said.returncode == 2
+    assert not (tmp_path / "it").exists()
+
+
+@pytest.mark.parametrize("word", ["train.stepz=3", "train.steps=many", "seed=3"])
+def test_a_refused_setting_leaves_no_folder(word, tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, word)
     assert said.returncode == 2
     assert not (tmp_path / "it").exists()
 

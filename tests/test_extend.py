@@ -227,7 +227,7 @@ def test_self_extend_stays_within_trained_distances(found):
     for times in (2, 4, 8):
         target = parents.Target(times, 64 * times, 64 * times, 64)
         for way in ways.ways(found.parent, target):
-            own = way.changed.get("position", {})
+            own = way.position
             if own.get("method") == "self_extend":
                 near, group = own["near"], own["group"]
                 assert near + (target.tokens - near) / group <= 64 * 0.7

@@ -10,10 +10,10 @@ from builders import make_run
 from conftest import TINY
 from trained import command, composed
 
-from rope_lab.comparing import timing
+from rope_lab.comparing import launching, timing
 from rope_lab.comparing.launching import RUNS
 from rope_lab.laddering import command as laddering
-from rope_lab.laddering import sizes, stages
+from rope_lab.laddering import sizes
 from rope_lab.results.comparisons.ladder import (
     Law,
     Lead,
@@ -261,9 +261,9 @@ def untrained(like, monkeypatch):
         return {job: ended[run_id] for job, run_id in ids.items() if run_id in ended}
 
     monkeypatch.setattr(config, "load", composed)  # Hydra composes each run once
-    monkeypatch.setattr(stages, "launch", launch)
-    monkeypatch.setattr(stages, "ended", read_ended)
-    monkeypatch.setattr(stages, "run_seconds", lambda jobs, launcher: 2.0)
+    monkeypatch.setattr(launching, "launch", launch)
+    monkeypatch.setattr(launching, "ended", read_ended)
+    monkeypatch.setattr(timing, "run_seconds", lambda jobs, launcher: 2.0)
     return launched
 
 
@@ -295,7 +295,8 @@ def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
         (["position=rope"], "position=rope: must be two schemes or more"),
         (["--to", "1e9"], "at most 4 times the largest size"),
         (["--pairs", "1"], "--pairs 1: must be 2 or more"),
-        (["--search", "2x2"], "--search 2x2: must be rates x seeds"),
+        (["--search", "2x2"], "--search 2x2: must be rates x seeds, 5x2; 3 rates at least"),
+        (["--budget", "5%"], "--budget 5%: must be a time"),
     ],
 )
 def test_what_a_ladder_cannot_do_is_one_line(tmp_path, words, said):

@@ -172,4 +172,4 @@ def test_every_command_works_where_it_is_installed(wheel, installed, tmp_path):
         "results",
     }
     # By the checkout.
-    assert "of 8 right" in call(ROOT, sys.executable, "-m", "rope_lab.sample", rope)
+    assert "of 8 right" in call(ROOT, sys.executable, "-m", "rope_lab", "sample", rope)

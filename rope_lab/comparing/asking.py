@@ -1,5 +1,6 @@
 """The question before runs begin, its limit, and the exit status of a command that asks."""
 
+import re
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -9,6 +10,8 @@ from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.text import ConfigError, say
 from rope_lab.train.stop import ignore
+
+LEAST_RATES = 3  # of a search
 
 
 def hours(option: str, text: str) -> float | None:
@@ -20,6 +23,14 @@ def hours(option: str, text: str) -> float | None:
         if number != text and number.replace(".", "", 1).isdecimal():
             return float(number) * each
     raise ConfigError(f"{option} {text}: must be a time, 2h or 30min")
+
+
+def rates_and_seeds(text: str, example: str, least_seeds: int) -> tuple[int, int]:
+    """Rates and seeds of `5x2`. Raises ConfigError."""
+    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    if match and int(match[1]) >= LEAST_RATES and int(match[2]) >= least_seeds:
+        return int(match[1]), int(match[2])
+    raise ConfigError(f"--search {text}: must be rates x seeds, {example} at least")
 
 
 def asks(yes: bool, budget: float | None) -> Asks:
@@ -43,11 +54,12 @@ def asks(yes: bool, budget: float | None) -> Asks:
     return ask
 
 
-def exit_after(call: Callable[[], object]) -> NoReturn:
-    """Call, and exit: with 0, or with the status of the reason why it stopped, which is printed."""
-    status = 0
+def exit_after(call: Callable[[], int | None]) -> NoReturn:
+    """Call, and exit: with the status that it returns, None for 0, or with that of the reason why
+    it stopped, which is printed.
+    """
     try:
-        call()
+        status = call()
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         status = stopped.status

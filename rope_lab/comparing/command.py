@@ -16,11 +16,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from rope_lab.comparing import stages
-from rope_lab.comparing.asking import asks, hours
+from rope_lab.comparing.asking import asks, hours, rates_and_seeds
 from rope_lab.comparing.launching import Stopped, folder_of
 from rope_lab.comparing.order import Order
+from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
-from rope_lab.launch.sweep import JOBS
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
@@ -76,26 +76,18 @@ def compare(
         task=task,
         scale=scale,
         measure=measure,
-        search=_search(search),
+        search=rates_and_seeds(search, "5x5; 3 rates and 2 seeds", least_seeds=2),
         difference=difference,
         most_pairs=most_pairs,
         label=name,
         overrides=tuple(settings),
-        hydra=tuple(hydra),
+        launcher=sweep.launcher_settings(sweep.side_by_side(hydra)),
         folder=folder_of(out, "compare", *names),
     )
     ask = asks(yes, hours("--budget", budget))
     study = stages.plan(order, ask)
     runs = stages.run(order, study, ask)
     return stages.verdict(order, study, runs)
-
-
-def _search(text: str) -> tuple[int, int]:
-    """Rates and seeds of `5x5`. Raises ConfigError."""
-    rates, _, seeds = text.partition("x")
-    if rates.isdigit() and seeds.isdigit() and int(rates) >= 3 and int(seeds) >= 2:
-        return int(rates), int(seeds)
-    raise ConfigError(f"--search {text}: must be rates x seeds, 5x5; 3 rates and 2 seeds at least")
 
 
 def _parser() -> ArgumentParser:
@@ -144,7 +136,7 @@ def _status(given: Namespace) -> tuple[int, Record]:
     options = vars(given)
     words, jobs = options.pop("overrides"), options.pop("jobs")
     if jobs is not None:
-        words.append(f"{JOBS}={jobs}")
+        words.append(f"{sweep.JOBS}={jobs}")
     schemes_and_task = [options.pop(name) for name in ("ours", "theirs", "task")]
     try:
         verdict = compare(*schemes_and_task, *words, **options)

@@ -1,7 +1,7 @@
 """The runs of a comparison: their settings, launching them, and which have ended."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rope_lab.launch import sweep
@@ -21,7 +21,6 @@ OPEN, NO_ROOM = 12, 13  # exit statuses: runs are to come; no difference can be 
 Asks = Callable[[Bill], None]  # raises Stopped at a no
 Ended = dict[Job, Run]
 Progress = tuple[dict[Cell, Run], SearchState]  # runs that have ended, and how far the search is
-Before = Callable[[list[Job], list[Run]], None]
 
 
 class Stopped(Exception):
@@ -68,48 +67,65 @@ def ended(jobs: Sequence[Job], folder: Path) -> Ended:
     return found
 
 
-def made(
-    jobs: Sequence[Job],
-    folder: Path,
-    launcher: Record,
-    name: str,
-    before: Before,
-    shows_scores: bool,
-) -> Ended:
-    """The runs of all jobs; those that are missing are made, after a call of `before` with their
-    jobs and the runs that have ended. Raises Stopped and ConfigError.
-    """
+def missing(jobs: Sequence[Job], folder: Path) -> list[Job]:
+    """Those of these jobs whose run has not ended. Raises ConfigError as `ended`."""
     runs = ended(jobs, folder)
-    waiting = [job for job in jobs if job not in runs]
+    return [job for job in jobs if job not in runs]
+
+
+def made(
+    jobs: Sequence[Job], folder: Path, launcher: Record, name: str, shows_scores: bool
+) -> Ended:
+    """The runs of all jobs; those that are missing are made. Raises Stopped and ConfigError."""
+    waiting = missing(jobs, folder)
     if waiting:
-        before(waiting, list(runs.values()))
         launch(launcher, waiting, name, shows_scores)
-        runs = ended(jobs, folder)
+    runs = ended(jobs, folder)
     if len(runs) < len(jobs):
         raise Stopped(f"{len(runs)} of {len(jobs)} runs have ended; the same command resumes")
     return runs
 
 
-def searched(
-    search: Search,
-    jobs: dict[Cell, Job],
-    words: Callable[[Cell], list[str]],
-    gain: Callable[[Run], float],
-    folder: Path,
-) -> Progress:
-    """The runs of a search that have ended, and how far it is.
+def words_of(common: Sequence[str], cell: Cell) -> list[str]:
+    """The overrides of a run; common: those of all runs."""
+    return [*common, f"position={cell.scheme}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
 
-    jobs:  gets a job for each run so far, ended or missing
-    words: the overrides of a run; gain: its value, higher is better
+
+@dataclass(frozen=True)
+class RateSearch:
+    """A search for learning rates, whose runs are made in a folder.
+
+    common: the overrides of all its runs
+    gain:   the value of a run, higher is better
+    jobs:   of the runs so far, ended or missing
     """
-    while True:
-        of_jobs = ended(list(jobs.values()), folder)
-        runs = {cell: of_jobs[job] for cell, job in jobs.items() if job in of_jobs}
-        progress = search.progress({cell: gain(run) for cell, run in runs.items()})
-        new = [cell for cell in progress.missing if cell not in jobs]
-        if not new:
-            return runs, progress
-        jobs |= dict(zip(new, jobs_of(list(map(words, new)), folder), strict=True))
+
+    plan: Search
+    common: Sequence[str]
+    gain: Callable[[Run], float]
+    folder: Path
+    jobs: dict[Cell, Job] = field(default_factory=dict)
+
+    def progress(self) -> Progress:
+        """The runs that have ended, and how far the search is."""
+        while True:
+            of_jobs = ended(list(self.jobs.values()), self.folder)
+            runs = {cell: of_jobs[job] for cell, job in self.jobs.items() if job in of_jobs}
+            state = self.plan.progress({cell: self.gain(run) for cell, run in runs.items()})
+            new = [cell for cell in state.missing if cell not in self.jobs]
+            if not new:
+                return runs, state
+            words = [words_of(self.common, cell) for cell in new]
+            self.jobs.update(zip(new, jobs_of(words, self.folder), strict=True))
+
+    def made(self, launcher: Record, name: str) -> Progress:
+        """All its runs, made if they are missing, and what it found. Raises Stopped."""
+        runs, state = self.progress()
+        while state.missing:
+            waiting = [self.jobs[cell] for cell in state.missing]
+            launch(launcher, waiting, name, shows_scores=True)
+            runs, state = self.progress()
+        return runs, state
 
 
 def launch(launcher: Record, jobs: Sequence[Job], name: str, shows_scores: bool) -> None:

@@ -2,7 +2,9 @@
 
 import functools
 import math
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +52,7 @@ class Order:
     most_pairs: of the verdict
     label:     the name of our scheme on the page; empty for that of its file
     overrides: settings of all runs
-    hydra:     settings of the launcher
+    launcher:  its settings
     folder:    of the comparison
     """
 
@@ -64,7 +66,7 @@ class Order:
     most_pairs: int
     label: str
     overrides: tuple[str, ...]
-    hydra: tuple[str, ...]
+    launcher: Record
     folder: Path
 
     def __post_init__(self):
@@ -77,11 +79,6 @@ class Order:
             raise ConfigError(f"--out {self.folder}: is not a directory")
         if run_name(self.ours) == run_name(self.theirs):
             raise ConfigError(f"{self.ours} and {self.theirs}: have the same name; rename a file")
-
-    @functools.cached_property
-    def launcher(self) -> Record:
-        """The settings of the launcher. Raises ConfigError."""
-        return sweep.launcher_settings(sweep.side_by_side(self.hydra))
 
     @property
     def at_once(self) -> int:
@@ -104,6 +101,11 @@ class Order:
         lines = [f"{name} {recorded}" for name, recorded in self.code_digests.items()]
         return self.folder / CODE / digest("\n".join(lines).encode())[:8]
 
+    @property
+    def schemes(self) -> list[str]:
+        """Both as a plan in the folder names them."""
+        return [self.copied(self.ours), self.copied(self.theirs)]
+
     def copied(self, given: str) -> str:
         """A scheme or task as a plan in the folder names it: its copy, or its name."""
         file = plugin.FILE.fullmatch(given)
@@ -112,8 +114,25 @@ class Order:
         copy = (self.copies / Path(file["path"]).name).relative_to(self.folder)
         return ":".join(filter(None, [str(copy), file["name"]]))
 
-    def copy_code(self) -> None:
-        """Copy the user's own files. Raises ConfigError if a copy was edited."""
+    @contextmanager
+    def code_copied(self) -> Iterator[None]:
+        """Copy the user's own files; an error within the block removes what was made for them.
+        Raises ConfigError if a copy was edited.
+        """
+        new = [path for path in (self.copies, *self.copies.parents) if not path.exists()]
+        try:
+            self._copy_code()
+            yield
+        except BaseException:
+            if self.copies in new:
+                shutil.rmtree(self.copies, ignore_errors=True)
+            for path in new:
+                with suppress(OSError):  # of files of others in it
+                    path.rmdir()
+            raise
+        self._copy_code()  # another call that began nothing may have removed its own
+
+    def _copy_code(self) -> None:
         for name, content in self.code.items():
             path = self.copies / name
             if path.exists() and path.read_bytes() != content:

@@ -1,21 +1,13 @@
 """The first stage of a comparison: the learning rates of both schemes are searched alike."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from rope_lab.check import check
-from rope_lab.comparing.launching import (
-    NO_ROOM,
-    Asks,
-    Progress,
-    Stopped,
-    launch,
-    path_of,
-    searched,
-)
+from rope_lab.comparing.launching import NO_ROOM, Asks, RateSearch, Stopped, path_of
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.timing import run_seconds
-from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_seconds
@@ -27,6 +19,7 @@ from rope_lab.results.records.setups import Arm
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, trainer
+from rope_lab.train.plugin import FILE
 
 FIRST_SEED = 100
 SOLVED = 0.995  # a share from which a task counts as solved
@@ -51,37 +44,15 @@ def search(order: Order, asks: Asks) -> Found:
 
     Raises Stopped, also if a comparison of these schemes can show no difference.
     """
-    common = [f"task={path_of(order.copied(order.task), order.folder)}", f"scale={order.scale}"]
-    common += order.overrides
-    schemes = order.copied(order.ours), order.copied(order.theirs)
     _check_measure(order)
-    order.copy_code()
-    usual = config.load(*common, f"position={path_of(schemes[0], order.folder)}")
-    rates, seeds = order.search
-    plan = Search(schemes, usual.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
-    runs, progress = _made(order, plan, common, asks)
-    result = _at_best_rates(order, progress.best, runs)
+    with order.code_copied():
+        rates = _planned(order)
+        _ask(order, rates, asks)
+    runs, state = rates.made(order.launcher, "search")
+    result = _at_best_rates(order, state.best, runs)
     _check_room(order, result)
-    return Found(progress.best, progress.rates, result, list(runs.values()))
-
-
-def _made(order: Order, plan: Search, common: list[str], asks: Asks) -> Progress:
-    """The runs of the search, made if they are missing, and what it found. Raises Stopped."""
-    jobs: dict[Cell, Job] = {}
-    words, gain = partial(_words, order, common), partial(_gain, order)
-    look = partial(searched, plan, jobs, words, gain, order.folder)
-    runs, progress = look()
-    if progress.missing:
-        if not runs:
-            for scheme in plan.schemes:
-                _check_scheme(order, scheme, common)
-        missing = [jobs[cell] for cell in progress.missing]
-        asks(_bill(order, plan, missing, list(runs.values())))
-    while progress.missing:
-        waiting = [jobs[cell] for cell in progress.missing]
-        launch(order.launcher, waiting, "search", shows_scores=True)
-        runs, progress = look()
-    return runs, progress
+    best = dict(zip(order.schemes, state.best.values(), strict=True))
+    return Found(best, state.rates, result, list(runs.values()))
 
 
 def _check_measure(order: Order) -> None:
@@ -90,35 +61,27 @@ def _check_measure(order: Order) -> None:
     freeze.measure_of(report, order.measure)
 
 
-def _check_scheme(order: Order, scheme: str, common: list[str]) -> None:
-    """Raises ConfigError if a scheme of the user's own fails a check: one that sees later tokens
-    would be ahead of any other.
+def _planned(order: Order) -> RateSearch:
+    """The search of both schemes around the recipe's learning rate. Raises ConfigError."""
+    task = path_of(order.copied(order.task), order.folder)
+    common = [f"task={task}", f"scale={order.scale}", *order.overrides]
+    schemes = tuple(path_of(scheme, order.folder) for scheme in order.schemes)
+    usual = config.load(*common, f"position={schemes[0]}").train.lr
+    rates, seeds = order.search
+    plan = Search(schemes, usual, rates, range(FIRST_SEED, FIRST_SEED + seeds))
+    return RateSearch(plan, common, partial(_gain, order), order.folder)
+
+
+def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
+    """Before the first run check the user's own schemes; show the bill of those that are missing,
+    and ask. Raises Stopped and ConfigError.
     """
-    if scheme in (order.ours, order.theirs):  # one of ours, not a copy
+    runs, state = rates.progress()
+    if not state.missing:
         return
-    check_own(run_name(scheme), [*common, f"position={path_of(scheme, order.folder)}"])
-
-
-def check_own(name: str, words: list[str]) -> None:
-    """Raises ConfigError if the scheme of a run, given as overrides, fails one of our checks."""
-    for kind, failed, message in check(trainer.resolve(config.load(*words)), "position"):
-        if kind == "WRONG":
-            remedy = "rope-lab check says more"
-            raise ConfigError(f"{name} fails the check {failed}: {message}; {remedy}")
-
-
-def _words(order: Order, common: list[str], cell: Cell) -> list[str]:
-    position = path_of(cell.scheme, order.folder)
-    return [*common, f"position={position}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
-
-
-def _gain(order: Order, run: Run) -> float:
-    """The value of a run, higher is better; the worst of one that diverged."""
-    return freeze.measure_of(Published().report_of(run), order.measure).gain(run)
-
-
-def _bill(order: Order, plan: Search, missing: list[Job], before: list[Run]) -> Bill:
-    """Of the search: from its runs so far, or from a few steps of those that are missing."""
+    plan, before = rates.plan, list(runs.values())
+    if not before:
+        check_own(plan.schemes, rates.common)
     grid, seeds = plan.grid, plan.seeds
     say(
         f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "
@@ -131,8 +94,28 @@ def _bill(order: Order, plan: Search, missing: list[Job], before: list[Run]) -> 
     if before:
         seconds, source = mean_seconds(before)
     else:
-        seconds, source = run_seconds(missing, order.launcher), "from a few steps of two"
-    return Bill("search", plan.runs - len(before), seconds, source, order.at_once)
+        waiting = [rates.jobs[cell] for cell in state.missing]
+        seconds, source = run_seconds(waiting, order.launcher), "from a few steps of two"
+    asks(Bill("search", plan.runs - len(before), seconds, source, order.at_once))
+
+
+def check_own(schemes: Iterable[str], common: Sequence[str]) -> None:
+    """Raises ConfigError if one of these schemes is a file and fails one of our checks: one that
+    sees later tokens would be ahead of any other.
+
+    common: the overrides of all runs
+    """
+    for scheme in filter(FILE.fullmatch, schemes):
+        cfg = trainer.resolve(config.load(*common, f"position={scheme}"))
+        for kind, failed, message in check(cfg, "position"):
+            if kind == "WRONG":
+                said = f"{run_name(scheme)} fails the check {failed}: {message}"
+                raise ConfigError(f"{said}; rope-lab check says more")
+
+
+def _gain(order: Order, run: Run) -> float:
+    """The value of a run, higher is better; the worst of one that diverged."""
+    return freeze.measure_of(Published().report_of(run), order.measure).gain(run)
 
 
 def _at_best_rates(order: Order, best: dict[str, float], runs: dict[Cell, Run]) -> Result:

@@ -5,16 +5,12 @@ verdict.
 
 import re
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from rope_lab.comparing.launching import RUNS, Asks, Ended, jobs_of, made, path_of
+from rope_lab.comparing.launching import RUNS, Asks, Ended, ended, jobs_of, made, path_of
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
 from rope_lab.files import digest, write_whole
-from rope_lab.launch.jobs import Job
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import freeze, tries
@@ -31,7 +27,7 @@ from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import verdict_page
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.text import ConfigError, Settings, say, short_path
-from rope_lab.train.overrides import key_of, typed
+from rope_lab.train.overrides import key_of, parse, typed
 
 SEARCH = "search"  # within the folder of a comparison: kept rows
 
@@ -68,18 +64,18 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
     searched, _ = read_kept(order.folder / SEARCH)
     if not searched:
         raise ConfigError(f"{order.folder / SEARCH}: the rows of the search are gone; restore them")
-
-    def before(waiting: list[Job], runs: list[Run]) -> None:
-        _check_plan(order, study, runs)
-        asks(Bill("verdict", len(waiting), *mean_seconds(runs or searched), order.at_once))
-
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
     if not (order.folder / RUNS).exists():  # a clone has their rows alone
         rows = {row.run_id: row for row in read_kept(order.folder / study.rows)[0]}
         kept = {job: rows.get(job.identity.run_id) for job in jobs}
         if all(kept.values()):
             return kept
-    return made(jobs, order.folder, order.launcher, study.name, before, shows_scores=False)
+    before = list(ended(jobs, order.folder).values())
+    if len(before) < len(jobs):
+        _check_plan(order, study, before)
+        seconds, source = mean_seconds(before or searched)
+        asks(Bill("verdict", len(jobs) - len(before), seconds, source, order.at_once))
+    return made(jobs, order.folder, order.launcher, study.name, shows_scores=False)
 
 
 def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
@@ -231,29 +227,18 @@ def _other_folder(asked: object, held: str) -> ConfigError:
 def _check_overrides(order: Order, study: Study) -> None:
     """Raises ConfigError for a setting or a measure that is not the plan's."""
     # of two values the last counts
-    given = {key_of(word): word.partition("=")[2] for word in order.overrides}
-    for key, value in given.items():
+    given = {override.key_or_group: override for override in parse(order.overrides)}
+    for key, override in given.items():
         if key == "task.path" or key.startswith("wandb."):
             continue
-        if key not in study.settings or not _same(value, study.settings[key]):
-            raise _other_folder(f"{key}={value}", "is not in the frozen plan")
+        if key not in study.settings or override.value() not in (study.settings[key], "auto"):
+            raise _other_folder(override.input_line, "is not in the frozen plan")
     if run_name(order.task) in Published().tasks:
         report = Published().report(run_name(order.task), set(), {})
         measure, (test, *_) = freeze.measure_of(report, order.measure), study.primary
         if (measure.metric, measure.at) != (test.metric, test.at):
             held = f"the plan compares {test.metric}"
             raise _other_folder(f"--measure {order.measure}", held)
-
-
-def _same(typed_value: str, frozen: Any) -> bool:
-    """Whether a value, as it was typed, is the one that a plan fixes; 1e-3 is 0.001."""
-    value = yaml.safe_load(typed_value)
-    if value in (frozen, "auto"):
-        return True
-    try:
-        return float(value) == float(frozen)
-    except (TypeError, ValueError):
-        return False
 
 
 def _known_seeds(order: Order, plan: str = "") -> set[int]:

@@ -3,7 +3,7 @@
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,6 +38,20 @@ def run_seconds(jobs: Sequence[Job], launcher: Record) -> float | None:
     context = multiprocessing.get_context("forkserver")
     with ProcessPoolExecutor(at_once, context, command.begin) as children:
         return statistics.mean(children.map(seconds_of, configs[: max(LEAST, at_once)]))
+
+
+def mean_seconds(counts: Mapping[Job, int], launcher: Record) -> float | None:
+    """The mean seconds of runs of several kinds, from steps of one of each; None on a cluster.
+
+    counts: how many runs are like each of these
+    """
+    total = 0.0
+    for job, count in counts.items():
+        seconds = run_seconds([job], launcher)
+        if seconds is None:
+            return None
+        total += count * seconds
+    return total / sum(counts.values())
 
 
 def seconds_of(cfg: Config) -> float:

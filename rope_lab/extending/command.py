@@ -11,12 +11,13 @@ Exit status: 0 done, 12 runs are still missing, 2 refused.
 
 import itertools
 from argparse import ArgumentParser
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from rope_lab.comparing.asking import asks, exit_after, hours
-from rope_lab.comparing.launching import Asks, folder_of, made
-from rope_lab.comparing.timing import run_seconds
+from rope_lab.comparing.launching import Asks, folder_of, made, missing
+from rope_lab.comparing.timing import mean_seconds
 from rope_lab.extending import parents, ways
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
@@ -24,7 +25,7 @@ from rope_lab.results.comparisons.longer import Key, check_alike
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.run import Run
 from rope_lab.results.views import longer_page
-from rope_lab.text import ConfigError, Words, argument_parser, say, short_path, show
+from rope_lab.text import ConfigError, Record, Words, argument_parser, say, short_path, show
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import split_hydra
 
@@ -54,11 +55,11 @@ def extend(
     """
     every = parents.parents(runs, list(allow))
     trained, targets = parents.targets(every[0], lengths)
-    steps = round(_share(budget) * every[0].cfg.train.steps)
+    further = round(_share(budget) * every[0].cfg.train.steps)
     names = [every[0].content[key] for key in ("task", "scale", "position", "scheme_id")]
     folder = folder_of(out, "extend", *names)
     launcher = sweep.launcher_settings(sweep.side_by_side(hydra))
-    jobs = ways.jobs(every, trained, targets, steps, folder)
+    jobs = ways.jobs(every, trained, targets, further, folder)
     found = _made(jobs, launcher, folder, asks(yes, hours("--at-most", at_most)))
     check_alike(found)
     page = folder / longer_page.PAGE
@@ -66,34 +67,28 @@ def extend(
     return page
 
 
-def _made(jobs: Jobs, launcher: dict, folder: Path, ask: Asks) -> dict[Key, list[Run]]:
+def _made(jobs: Jobs, launcher: Record, folder: Path, ask: Asks) -> dict[Key, list[Run]]:
     """The runs of all jobs; those that are missing are made. Raises Stopped."""
-
-    def bill(waiting: list[Job], _: list[Run]) -> None:
-        seconds, source = _seconds(waiting, launcher)
-        ask(Bill("extend", len(waiting), seconds, source, sweep.shares(launcher)[0]))
-
     every = list(dict.fromkeys(itertools.chain(*jobs.values())))
-    runs = made(every, folder, launcher, "extend", bill, shows_scores=True)
+    waiting = missing(every, folder)
+    if waiting:
+        ask(_bill(waiting, launcher))
+    runs = made(every, folder, launcher, "extend", shows_scores=True)
     found = {}
     for key, those in jobs.items():
         found[key] = [runs[job] for job in those]
     return found
 
 
-def _seconds(jobs: Sequence[Job], launcher: dict) -> tuple[float | None, str]:
-    """The mean seconds of runs, from a few steps of one for each length of training."""
-    kinds: dict[tuple[int, int], list[Job]] = {}
+def _bill(jobs: Sequence[Job], launcher: Record) -> Bill:
+    """Of these runs, from a few steps of one for each length of training."""
+    first: dict[tuple[int, int], Job] = {}
+    counts: Counter[Job] = Counter()
     for job in jobs:
         train = job.cfg.train
-        kinds.setdefault((train.steps, train.seq_len), []).append(job)
-    total = 0.0
-    for those in kinds.values():
-        seconds = run_seconds(those[:1], launcher)
-        if seconds is None:  # on a cluster
-            return None, ""
-        total += len(those) * seconds
-    return total / len(jobs), f"from a few steps of {len(kinds)}"
+        counts[first.setdefault((train.steps, train.seq_len), job)] += 1
+    seconds, source = mean_seconds(counts, launcher), f"from a few steps of {len(counts)}"
+    return Bill("extend", len(jobs), seconds, source, sweep.shares(launcher)[0])
 
 
 def _share(budget: str) -> float:

@@ -7,7 +7,7 @@ trained at both.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -28,8 +28,8 @@ SCALINGS = {
     "YaRN": "yarn",
 }
 REMAPPED = {"ReRoPE": "rerope", "SelfExtend": "self_extend", "dual chunks": "dual_chunk"}
-# Files of conf/ with the schemes of the last two kinds.
-OF_REMAPPED, OF_NONE = "position/rope_remapped", "position/none"
+# Files of conf/ with the schemes of REMAPPED and of DroPE.
+OF_REMAPPED, OF_NONE = Path("position/rope_remapped.yaml"), Path("position/none.yaml")
 OF_SCALING = ("scaling", "factor", "original", "window")  # settings that REMAPPED do not have
 FAR = 2 / 3  # of the training length: SelfExtend's longest distance (its authors: ½ to ⅔)
 WARMUP = 0.1  # of the further steps
@@ -37,39 +37,39 @@ WARMUP = 0.1  # of the further steps
 
 @dataclass(frozen=True)
 class Way:
-    """A way to read a longer text: its name in tables, and the settings that it changes."""
+    """A way to read a longer text.
+
+    name:     in tables
+    position: the settings of its scheme; changed: others that it changes
+    at_old_length: where it is trained further
+    """
 
     name: str
-    changed: Settings
-    at_old_length: bool = False  # where it is trained further
+    position: Settings
+    changed: Settings = field(default_factory=dict)
+    at_old_length: bool = False
 
 
 def ways(parent: Parent, target: Target) -> list[Way]:
     """The ways that the parent's scheme has: all for rotary schemes of the class `Rotary`."""
     own = parent.cfg.position
-    found = [Way(AS_IS, {})]
+    found = [Way(AS_IS, own)]
     is_rotary = own.get("scaling") == "none"
     if is_rotary:
-        found += _scaled(own, target)
+        for name, scaling in SCALINGS.items():
+            scaled = {"scaling": scaling, "factor": target.factor, "original": target.trained}
+            found.append(Way(name, own | scaled))
     if is_rotary and own["_target_"].startswith("rope_lab."):  # not a subclass of the user's own
         found += _remapped(own, target)
     # `every`: a window in some layers alone.
     if own.get("window", 0) is None and "every" not in own:
-        found.append(Way(WINDOWS, _position(own | {"window": target.trained})))
+        found.append(Way(WINDOWS, own | {"window": target.trained}))
     if is_rotary:
-        dropped = _position({"_target_": _class_of(OF_NONE)}, OF_NONE)
-        found.append(Way("DroPE", dropped, at_old_length=True))
+        none, dropped = {"_target_": _class_of(OF_NONE)}, {"names.position": OF_NONE.stem}
+        found.append(Way("DroPE", none, dropped, at_old_length=True))
         if not parent.cfg.model.qk_norm:
             normed = dropped | {"model.qk_norm": True}
-            found.append(Way("DroPE, q and k norms", normed, at_old_length=True))
-    return found
-
-
-def _scaled(own: Settings, target: Target) -> list[Way]:
-    found = []
-    for name, scaling in SCALINGS.items():
-        of_scaling = {"scaling": scaling, "factor": target.factor, "original": target.trained}
-        found.append(Way(name, _position(own | of_scaling)))
+            found.append(Way("DroPE, q and k norms", none, normed, at_old_length=True))
     return found
 
 
@@ -83,21 +83,13 @@ def _remapped(own: Settings, target: Target) -> list[Way]:
         of_method = {"method": method}
         if method == "self_extend":
             of_method |= {"near": near, "group": max(2, group)}
-        found.append(Way(name, _position(kept | of_method, OF_REMAPPED)))
+        found.append(Way(name, kept | of_method, {"names.position": OF_REMAPPED.stem}))
     return found
 
 
-def _position(node: Settings, file: str = "") -> Settings:
-    """The changed settings of a scheme; file: of conf/, if it is another scheme than before."""
-    changed: Settings = {"position": node}
-    if file:
-        changed["names.position"] = file.rpartition("/")[2]
-    return changed
-
-
-def _class_of(file: str) -> str:
+def _class_of(file: Path) -> str:
     """The class of a scheme of conf/, with its module."""
-    return yaml.safe_load((CONF / f"{file}.yaml").read_text("utf-8"))["_target_"]
+    return yaml.safe_load((CONF / file).read_text("utf-8"))["_target_"]
 
 
 def lengths_of(cfg: Config, trained: int, targets: Sequence[Target]) -> list[int]:
@@ -136,8 +128,9 @@ def _keys(parent: Parent, target: Target, steps: int) -> list[tuple[Key, Setting
     untrained, trained = [], []
     for way in ways(parent, target):
         key = Key(target.name, target.length, way.name)
-        untrained.append((key, way.changed | {"train.steps": 0}))
-        further = way.changed | {"train.steps": steps, "train.warmup": round(WARMUP * steps)}
+        changed = way.changed | {"position": way.position}
+        untrained.append((key, changed | {"train.steps": 0}))
+        further = changed | {"train.steps": steps, "train.warmup": round(WARMUP * steps)}
         if way.at_old_length or way.name == AS_IS:
             trained.append((replace(key, steps=steps, at=target.trained), further))
         if not way.at_old_length:
@@ -163,12 +156,9 @@ def _longer(parent: Parent, target: Target) -> Settings:
 
 def _job(parent: Parent, changed: Settings, key: Key, folder: Path) -> Job:
     """The run of a way that begins from a parent."""
-    settings = flat(parent.content["config"]) | {
-        name: value for name, value in changed.items() if name != "position"
-    }
-    whole = nested(settings)
-    whole["position"] = changed.get("position", parent.cfg.position)
-    cfg = config.from_record(whole, parent.cfg.allowed_packages)
+    own = parent.content["config"] | {"position": {}}
+    settings = nested(flat(own) | flat(changed))
+    cfg = config.from_record(settings, parent.cfg.allowed_packages)
     place = {"init_from": str(parent.folder), "out": str(folder / RUNS), "parent": None}
     label = f"{key.label} seed={parent.content['seed']}"
     return Job(replace(cfg, **place), label)

@@ -2,15 +2,12 @@
 two smallest sizes; then every scheme is trained at every size, in pairs by seed.
 """
 
-import itertools
-import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rope_lab.comparing.launching import Asks, Stopped, ended, jobs_of, launch
-from rope_lab.comparing.timing import run_seconds
+from rope_lab.comparing.launching import Asks, RateSearch, jobs_of, made, missing, words_of
+from rope_lab.comparing.timing import mean_seconds
 from rope_lab.laddering.sizes import SEARCHED, ModelSize, carried
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
@@ -18,10 +15,10 @@ from rope_lab.results.comparisons.ladder import LOSS, Rung
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.freeze import FIRST_SEED
 from rope_lab.results.plans.rates import FINALISTS, Cell, Search, SearchState
-from rope_lab.results.records.run import Run
+from rope_lab.text import Record
 
 SEARCH_SEED = 100  # the first seed of the search
-Rates = Mapping[str, list[float]]  # of each scheme, at each size
+Rates = dict[str, list[float]]  # of each scheme, at each size
 
 
 @dataclass(frozen=True)
@@ -42,23 +39,34 @@ class Ladder:
     tried: tuple[int, int]
     pairs: int
     folder: Path
-    launcher: dict[str, Any]
+    launcher: Record
 
-    @property
-    def search(self) -> Search:
-        """That of one size."""
+    def search(self, size: ModelSize) -> RateSearch:
+        """The search for the learning rates at a size."""
         rates, seeds = self.tried
-        return Search(self.schemes, self.usual, rates, range(SEARCH_SEED, SEARCH_SEED + seeds))
+        seeds_of_search = range(SEARCH_SEED, SEARCH_SEED + seeds)
+        plan = Search(self.schemes, self.usual, rates, seeds_of_search)
+        return RateSearch(plan, [*self.common, *size.words], LOSS.gain, self.folder)
 
-    @property
-    def cells(self) -> int:
-        """How many runs each size has."""
-        return len(self.schemes) * self.pairs
+    def rates(self, best: Sequence[dict[str, float]]) -> Rates:
+        """The rate of each scheme at every size; best: at the two smallest."""
+        rates = {}
+        for scheme in self.schemes:
+            rates[scheme] = carried([each[scheme] for each in best], self.sizes)
+        return rates
 
-    def words(self, size: ModelSize, cell: Cell) -> list[str]:
-        """The overrides of a run."""
-        own = [f"position={cell.scheme}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
-        return [*self.common, *size.words, *own]
+    def cells(self, number: int, rates: Rates) -> list[Cell]:
+        """The runs of a size, scheme by scheme."""
+        seeds = range(FIRST_SEED, FIRST_SEED + self.pairs)
+        cells = []
+        for scheme in self.schemes:
+            cells += [Cell(scheme, rates[scheme][number], seed) for seed in seeds]
+        return cells
+
+    def jobs(self, size: ModelSize, cells: Sequence[Cell]) -> list[Job]:
+        """A job for each of these runs of a size."""
+        common = [*self.common, *size.words]
+        return jobs_of([words_of(common, cell) for cell in cells], self.folder)
 
 
 @dataclass(frozen=True)
@@ -77,104 +85,53 @@ class Climbed:
 def climb(ladder: Ladder, asks: Asks) -> Climbed:
     """Make the runs that are missing. Raises Stopped."""
     small = ladder.sizes[:SEARCHED]
-    states = [_searched(ladder, size) for size in small]
-    _ask(ladder, [state for state, _ in states], asks)
+    searches = [ladder.search(size) for size in small]
+    _ask(ladder, [search.progress()[1] for search in searches], asks)
     best, at_end = [], []
-    for size, (state, waiting) in zip(small, states, strict=True):
-        while state.missing:
-            launch(ladder.launcher, waiting, f"search at {size.name}", shows_scores=True)
-            state, waiting = _searched(ladder, size)
+    for size, search in zip(small, searches, strict=True):
+        _, state = search.made(ladder.launcher, f"search at {size.name}")
         best.append(state.best)
         at_end += [(scheme, size.name) for scheme in state.at_end]
-    rates = {}
-    for scheme in ladder.schemes:
-        rates[scheme] = carried([each[scheme] for each in best], ladder.sizes)
+    rates = ladder.rates(best)
     rungs = [_rung(ladder, number, rates) for number in range(len(ladder.sizes))]
     return Climbed(rungs, rates, at_end)
 
 
-def _searched(ladder: Ladder, size: ModelSize) -> tuple[SearchState, list[Job]]:
-    """How far the search at a size is, and the jobs that are missing."""
-    jobs: dict[Cell, Job] = {}
-    while True:
-        now = ended(list(jobs.values()), ladder.folder)
-        runs = {cell: now[job] for cell, job in jobs.items() if job in now}
-        state = ladder.search.progress({cell: _gain(run) for cell, run in runs.items()})
-        new = [cell for cell in state.missing if cell not in jobs]
-        if not new:
-            return state, [jobs[cell] for cell in state.missing]
-        words = [ladder.words(size, cell) for cell in new]
-        jobs |= dict(zip(new, jobs_of(words, ladder.folder), strict=True))
-
-
-def _gain(run: Run) -> float:
-    """Higher is better; the worst of a run that diverged."""
-    gain = LOSS.sign * LOSS.of(run)
-    return -math.inf if math.isnan(gain) else gain
-
-
 def _rung(ladder: Ladder, number: int, rates: Rates) -> Rung:
     """The runs of one size, made if they are missing. Raises Stopped."""
-    size, jobs = ladder.sizes[number], _jobs(ladder, number, rates)
-    every = list(itertools.chain(*jobs.values()))
-    before = ended(every, ladder.folder)
-    waiting = [job for job in every if job not in before]
-    if waiting:
-        launch(ladder.launcher, waiting, f"size {size.name}", shows_scores=False)
-    now = ended(every, ladder.folder)
-    if len(now) < len(every):
-        raise Stopped(f"{len(now)} of {len(every)} runs of {size.name} have ended")
-    runs = {}
-    for scheme, those in jobs.items():
-        runs[scheme] = [now[job] for job in those]
+    size, cells = ladder.sizes[number], ladder.cells(number, rates)
+    jobs = ladder.jobs(size, cells)
+    of_jobs = made(jobs, ladder.folder, ladder.launcher, f"size {size.name}", shows_scores=False)
+    runs = {scheme: [] for scheme in ladder.schemes}
+    for cell, job in zip(cells, jobs, strict=True):
+        runs[cell.scheme].append(of_jobs[job])
     return Rung(size.name, size.parameters, runs)
 
 
-def _jobs(ladder: Ladder, number: int, rates: Rates) -> dict[str, list[Job]]:
-    """The runs of each scheme at one size."""
-    jobs = {}
-    for scheme in ladder.schemes:
-        seeds = range(FIRST_SEED, FIRST_SEED + ladder.pairs)
-        cells = [Cell(scheme, rates[scheme][number], seed) for seed in seeds]
-        words = [ladder.words(ladder.sizes[number], cell) for cell in cells]
-        jobs[scheme] = jobs_of(words, ladder.folder)
-    return jobs
-
-
-def _ask(ladder: Ladder, states: list[SearchState], asks: Asks) -> None:
+def _ask(ladder: Ladder, states: Sequence[SearchState], asks: Asks) -> None:
     """Show the bill of all runs that are missing, from a few steps at each size, and ask."""
     counts = _missing(ladder, states)
-    if not any(counts):
-        return
-    total = 0.0
+    timed = {}
     for size, count in zip(ladder.sizes, counts, strict=True):
-        if not count:
-            continue
-        cell = Cell(ladder.schemes[0], ladder.usual, FIRST_SEED)
-        seconds = run_seconds(jobs_of([ladder.words(size, cell)], ladder.folder), ladder.launcher)
-        if seconds is None:  # on a cluster
-            total = math.nan
-            break
-        total += count * seconds
-    runs, at_once = sum(counts), sweep.shares(ladder.launcher)[0]
-    seconds = None if math.isnan(total) else total / runs
-    asks(Bill("ladder", runs, seconds, "from a few steps at each size", at_once))
+        if count:
+            (job,) = ladder.jobs(size, [Cell(ladder.schemes[0], ladder.usual, FIRST_SEED)])
+            timed[job] = count
+    if timed:
+        seconds, at_once = mean_seconds(timed, ladder.launcher), sweep.shares(ladder.launcher)[0]
+        asks(Bill("ladder", sum(counts), seconds, "from a few steps at each size", at_once))
 
 
-def _missing(ladder: Ladder, states: list[SearchState]) -> list[int]:
+def _missing(ladder: Ladder, states: Sequence[SearchState]) -> list[int]:
     """How many runs each size lacks; of a search that has not ended, if no rate is added."""
-    counts = [ladder.cells] * len(ladder.sizes)
-    if not any(state.missing for state in states):
-        rates = {}
-        for scheme in ladder.schemes:
-            rates[scheme] = carried([state.best[scheme] for state in states], ladder.sizes)
-        for number in range(len(ladder.sizes)):
-            jobs = _jobs(ladder, number, rates)
-            every = list(itertools.chain(*jobs.values()))
-            counts[number] -= len(ended(every, ladder.folder))
-    for number, state in enumerate(states):
-        if state.missing:
+    if any(state.missing for state in states):
+        counts = [len(ladder.schemes) * ladder.pairs] * len(ladder.sizes)
+        for number, state in enumerate(states):
             counts[number] += _left(ladder, state)
+        return counts
+    rates, counts = ladder.rates([state.best for state in states]), []
+    for number, size in enumerate(ladder.sizes):
+        jobs = ladder.jobs(size, ladder.cells(number, rates))
+        counts.append(len(missing(jobs, ladder.folder)))
     return counts
 
 
@@ -182,7 +139,8 @@ def _left(ladder: Ladder, state: SearchState) -> int:
     """The runs that a search still takes: the missing ones and, on its first seed, those of the
     finalists.
     """
-    on_first_seed = all(cell.seed == SEARCH_SEED for cell in state.missing)
     rates, seeds = ladder.tried
-    later = len(ladder.schemes) * min(FINALISTS, rates) * (seeds - 1)
-    return len(state.missing) + (later if on_first_seed else 0)
+    left = len(state.missing)
+    if left and all(cell.seed == SEARCH_SEED for cell in state.missing):
+        left += len(ladder.schemes) * min(FINALISTS, rates) * (seeds - 1)
+    return left

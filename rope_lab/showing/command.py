@@ -14,9 +14,6 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from rope_lab import command  # first: from here on Ctrl-C is quiet
-
-# isort: split
 from rope_lab.exporting.command import TARGETS, supported
 from rope_lab.files import write_whole
 from rope_lab.model.portrait import DIMS, portrait, same_values
@@ -151,8 +148,3 @@ def main(arguments: list[str] | None = None) -> None:
     if given.html:
         write_html(given.html, as_html(*found))
         say(f"\nwritten: {given.html}")
-
-
-if __name__ == "__main__":
-    command.begin()
-    main()

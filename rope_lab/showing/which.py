@@ -1,5 +1,7 @@
 """Which scheme for what: the page docs/which.md, from a list of goals and the kept runs."""
 
+from dataclasses import dataclass
+
 import pandas as pd
 import yaml
 from pydantic import Field, TypeAdapter
@@ -51,15 +53,29 @@ def goals() -> list[Goal]:
     return TypeAdapter(list[Goal]).validate_python(yaml.safe_load(GOALS.read_text("utf-8")))
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """A column of scores, and each other scheme's gain over the baseline."""
+
+    column: Column
+    gains: dict[str, Interval]
+
+    @property
+    def name(self) -> str:
+        """`task scale`, or `task scale long` for the longest problems."""
+        words = [self.column.setup.task, self.column.setup.scale]
+        return " ".join([*words, "long"] if self.column.length else words)
+
+
 def page(measured: Measured) -> str:
     """The page in Markdown."""
-    every = [(column, gains(column, measured.published)) for column in measured.columns]
-    by_name = {name_of(column): (column, found) for column, found in every}
+    every = [Ranked(column, gains(column, measured.published)) for column in measured.columns]
+    by_name = {ranked.name: ranked for ranked in every}
     parts = [HEAD.format(best=BEST, clear=CLEAR).rstrip()]
     for goal in goals():
         parts += [f"## {goal.goal}", goal.text]
         for name in goal.columns:
-            parts += section(*by_name[name], every, measured)
+            parts += section(by_name[name], every, measured)
         tests = [each for each in measured.tests if each.family.study.name in goal.tests]
         if tests:
             parts += ["Planned:", markdown(verdicts(tests, measured.published, both=True))]
@@ -67,16 +83,7 @@ def page(measured: Measured) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def name_of(column: Column) -> str:
-    """`task scale`, or `task scale long` for the longest problems."""
-    words = [column.setup.task, column.setup.scale]
-    return " ".join([*words, "long"] if column.length else words)
-
-
-Gains = dict[str, Interval]  # by scheme
-
-
-def gains(column: Column, published: Published) -> Gains:
+def gains(column: Column, published: Published) -> dict[str, Interval]:
     """The gain of each other scheme over the baseline, paired by seed: both with searched learning
     rates, or both at the recipe's. Variants without a title of their own are left out.
     """
@@ -102,23 +109,19 @@ def pairs_of(name: str, column: Column, baseline: str) -> pd.DataFrame:
     return pd.DataFrame(both).dropna()
 
 
-def section(
-    column: Column, found: Gains, every: list[tuple[Column, Gains]], measured: Measured
-) -> list[str]:
-    """A task: the schemes ahead of the baseline in a table, the others in a sentence."""
-    published = measured.published
-    searched = column.searched if published.baseline in column.searched else set()
-    ahead = sorted(
-        (name for name in found if found[name].low > 0),
-        key=lambda name: (name not in searched, -found[name].mean),
-    )
-    behind = sorted(
-        (name for name in found if found[name].high < 0), key=lambda name: found[name].mean
-    )
+def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str]:
+    """A task: the schemes ahead of the baseline in a table, the others in sentences."""
+    published, column, found = measured.published, ranked.column, ranked.gains
+    is_searched = published.baseline in column.searched
+    by_gain = sorted(found, key=lambda name: found[name].mean)
+    ahead = [name for name in reversed(by_gain) if found[name].low > 0]
+    if is_searched:
+        ahead.sort(key=lambda name: name not in column.searched)
+    behind = [name for name in by_gain if found[name].high < 0]
     level = t_interval(column.scores[published.baseline])
-    at_best = " at the best of 3 rates" if searched else ""
+    at_best = " at the best of 3 rates" if is_searched else ""
     parts = [f"### {column.title}", f"RoPE scores {level.mean:.3f}{at_best}."]
-    rows = [row(name, found[name], column, every, measured) for name in ahead[:BEST]]
+    rows = [row(name, ranked, every, measured) for name in ahead[:BEST]]
     parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
     if behind:
         listed = "; ".join(f"{published.title(name)} {found[name].mean:+.3f}" for name in behind)
@@ -129,23 +132,17 @@ def section(
     return parts
 
 
-def row(
-    name: str,
-    gain: Interval,
-    column: Column,
-    every: list[tuple[Column, Gains]],
-    measured: Measured,
-) -> dict[str, str]:
+def row(name: str, ranked: Ranked, every: list[Ranked], measured: Measured) -> dict[str, str]:
     """A scheme that is ahead."""
-    published, time = measured.published, costs.most_time(name)
-    means = pairs_of(name, column, published.baseline).mean()
+    published, gain, time = measured.published, ranked.gains[name], costs.most_time(name)
+    means = pairs_of(name, ranked.column, published.baseline).mean()
     return {
         "scheme": published.title(name),
         "RoPE → scheme": f"{means.theirs:.3f} → {means.ours:.3f}",
         "gain over RoPE (95% interval)": f"{gain.mean:+.3f} ({gain.low:.3f} to {gain.high:.3f})",
         "KV cache": cache(name, published.baseline),
         "step time": f"up to {time:g}" if time else NONE,
-        "how sure": sureness(name, gain, column, measured),
+        "how sure": sureness(name, ranked, measured),
         "not for": weakness(name, every, published.baseline),
     }
 
@@ -157,29 +154,29 @@ def cache(name: str, baseline: str) -> str:
     return f"{costs.usual(name).cached / costs.usual(baseline).cached:.2f}"
 
 
-def sureness(name: str, gain: Interval, column: Column, measured: Measured) -> str:
+def sureness(name: str, ranked: Ranked, measured: Measured) -> str:
     """Seeds, whether rates were searched, and whether a planned test of the task confirms it, at
     which scale.
     """
-    baseline, here = measured.published.baseline, column.setup.scale
-    searched = {name, baseline} <= column.searched
-    words = [f"{gain.n} seeds", "best of 3 rates" if searched else "one rate"]
+    baseline, column = measured.published.baseline, ranked.column
+    rates = "best of 3 rates" if {name, baseline} <= column.searched else "one rate"
+    words = f"{ranked.gains[name].n} seeds, {rates}"
     for result in measured.tests:
         asked = result.comparison
         pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
         is_same = asked.task == column.setup.task and pair == (name, baseline)
         if is_same and plan_word(result) == CONFIRMED:
-            where = "" if asked.scale == here else f" at scale {asked.scale}"
-            return ", ".join([*words, f"confirmed by a planned test{where}"])
-    return ", ".join([*words, "exploratory"])
+            where = "" if asked.scale == column.setup.scale else f" at scale {asked.scale}"
+            return f"{words}, confirmed by a planned test{where}"
+    return f"{words}, exploratory"
 
 
-def weakness(name: str, every: list[tuple[Column, Gains]], baseline: str) -> str:
+def weakness(name: str, every: list[Ranked], baseline: str) -> str:
     """The task on which a scheme is lowest against the baseline."""
-    worst, least = NONE, -CLEAR
-    for column, found in every:
-        if name in found and found[name].high < 0 and found[name].mean < least:
-            ours, theirs = (t_interval(column.scores[each]).mean for each in (name, baseline))
-            worst = f"{column.title}: {ours:.2f} against {theirs:.2f}"
-            least = found[name].mean
-    return worst
+    lost = [each for each in every if name in each.gains and each.gains[name].high < 0]
+    worst = min(lost, key=lambda each: each.gains[name].mean, default=None)
+    if worst is None or worst.gains[name].mean >= -CLEAR:
+        return NONE
+    values = worst.column.scores
+    ours, theirs = (t_interval(values[each]).mean for each in (name, baseline))
+    return f"{worst.column.title}: {ours:.2f} against {theirs:.2f}"
