@@ -13,7 +13,7 @@ from rope_lab import command
 from rope_lab.checking import Wrong
 from rope_lab.checking.schemes import scheme_checks
 from rope_lab.checking.tasks import task_checks
-from rope_lab.text import ConfigError, Words, argument_parser, plain, say, screen_width, wrapped
+from rope_lab.text import ConfigError, Words, argument_parser, filled, plain, say
 from rope_lab.train import config, instantiate, trainer
 from rope_lab.train.config import Config
 
@@ -55,7 +55,7 @@ def main(arguments: Words = None) -> None:
             for kind, name, message in check(cfg, group):
                 wrong = kind == "WRONG" or wrong
                 line = f"  {kind:<6} {name:<18} {plain(message)}".rstrip()
-                say("\n".join(wrapped(line, screen_width(), indent=" " * 9)))
+                say(filled(line, indent=" " * 9))
     except ConfigError as error:
         parser.exit(2, f"{error}\n")
     say("not all checks passed" if wrong else "all checks passed")

@@ -23,12 +23,12 @@ from rope_lab.text import (
     Words,
     argument_parser,
     errors_as_exit,
+    filled,
     plain,
     say,
     screen_width,
     short_path,
     show,
-    wrapped,
 )
 
 RUNS = RESULTS / "runs"
@@ -114,10 +114,9 @@ def table(paths: list[Path]) -> str:
 
 def row(columns: str, where: str) -> str:
     """A row of the list: columns, then folder and settings, in a terminal below them."""
-    width = screen_width()
-    if width == math.inf:
+    if screen_width() == math.inf:
         return f"{columns}  {where}"
-    return "\n".join([columns, *wrapped(f"    {where}", width, indent="      ")])
+    return filled(f"{columns}\n    {where}", indent="      ")
 
 
 @errors_as_exit()

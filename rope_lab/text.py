@@ -91,6 +91,15 @@ def wrapped(line: str, width: float, indent: str = "") -> list[str]:
     )
 
 
+def filled(text: str, indent: str = "  ") -> str:
+    """Text for standard output: in a terminal, the rest of a wider line stands below, indented."""
+    width = screen_width()
+    lines: list[str] = []
+    for line in text.splitlines():
+        lines += wrapped(line, width, indent)
+    return "\n".join(lines)
+
+
 def plain(text: str) -> str:
     """`text` in one line; characters that are not printable are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
