@@ -22,7 +22,7 @@ from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import Best, best_rates, bill_of, cell_of, searched_rates
-from rope_lab.text import ConfigError, Record, Words, argument_parser, nearest, say, show
+from rope_lab.text import ConfigError, Record, Words, argument_parser, filled, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import key_of, split_hydra, typed
@@ -161,7 +161,7 @@ def main(arguments: Words = None) -> None:
     given = parser.parse_intermixed_args(arguments)
     try:
         if given.bill:
-            say(bill_text(given.table, given.overrides, given.jobs))
+            say(filled(bill_text(given.table, given.overrides, given.jobs)))
             parser.exit()
         status = run(given.table, given.overrides, given.jobs, given.list)
         parser.exit(status)
