@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from rope_lab.places import ROOT
 from rope_lab.results.views.tables import Row, Table, markdown
+from rope_lab.results.views.terminal import say_markdown
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
@@ -164,5 +165,5 @@ def main(arguments: Words = None) -> None:
         rows = []
         for way in ways:
             rows += compare([(model, *way) for model in models], shape, given.repeats)
-        print(f"## {name}\n\n{markdown(Table(rows))}\n", flush=True)
+        say_markdown(f"## {name}\n\n{markdown(Table(rows))}\n")
     sys.exit(not works)

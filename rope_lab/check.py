@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from rope_lab.checking import Wrong
 from rope_lab.checking.schemes import scheme_checks
 from rope_lab.checking.tasks import task_checks
-from rope_lab.text import ConfigError, Words, argument_parser, plain, say
+from rope_lab.text import ConfigError, Words, argument_parser, filled, plain, say
 from rope_lab.train import config, instantiate, trainer
 from rope_lab.train.config import Config
 
@@ -53,7 +53,8 @@ def main(arguments: Words = None) -> None:
             say(f"{group}={getattr(cfg.names, group)}")
             for kind, name, message in check(cfg, group):
                 wrong = kind == "WRONG" or wrong
-                say(f"  {kind:<6} {name:<18} {plain(message)}".rstrip())
+                line = f"  {kind:<6} {name:<18} {plain(message)}".rstrip()
+                say(filled(line, indent=" " * 9))
     except ConfigError as error:
         parser.exit(2, f"{error}\n")
     say("not all checks passed" if wrong else "all checks passed")

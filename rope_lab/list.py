@@ -6,7 +6,7 @@ end, and no process has given a sign of life for a minute.
 """
 
 import json
-import sys
+import math
 import time
 from collections import defaultdict
 from contextlib import suppress
@@ -23,8 +23,10 @@ from rope_lab.text import (
     Words,
     argument_parser,
     errors_as_exit,
+    filled,
     plain,
     say,
+    screen_width,
     short_path,
     show,
 )
@@ -99,16 +101,22 @@ def table(paths: list[Path]) -> str:
         if content:
             settings[path] = settings_of(content)
             alike[content["task"], content["position"]].append(set(settings[path]))
-    between = "\n    " if sys.stdout.isatty() else "  "
-    lines = [COLUMNS("status", "steps", "metric", "written") + f"{between}folder"]
+    lines = [row(COLUMNS("status", "steps", "metric", "written"), "folder")]
     for path, content in contents.items():
         own = []
         if content:
             shared = set.intersection(*alike[content["task"], content["position"]])
             own = [setting for setting in settings[path] if setting not in shared]
-        where = "  ".join([short_path(path.parent), *own])
-        lines.append(columns(path, content, published) + between + plain(where))
+        where = plain("  ".join([short_path(path.parent), *own]))
+        lines.append(row(columns(path, content, published), where))
     return "\n".join(lines)
+
+
+def row(columns: str, where: str) -> str:
+    """A row of the list: columns, then folder and settings, in a terminal below them."""
+    if screen_width() == math.inf:
+        return f"{columns}  {where}"
+    return filled(f"{columns}\n    {where}", indent="      ")
 
 
 @errors_as_exit()

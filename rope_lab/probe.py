@@ -27,6 +27,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.results.records.folders import origin
 from rope_lab.results.views.probes import Measurement, rebuild, table, write
 from rope_lab.results.views.tables import markdown
+from rope_lab.results.views.terminal import say_markdown
 from rope_lab.text import Record, Words, argument_parser, errors_as_exit, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses
@@ -102,7 +103,7 @@ def main(arguments: Words = None) -> None:
         problems = data.evaluation_problems(task, n) if task.grades else []
     each = tqdm(["", *probes], unit="probe", leave=False, disable=None)
     outcomes = [evaluated(probe, model, cfg, text, problems) for probe in each]
-    say(markdown(table(outcomes)))
+    say_markdown(markdown(table(outcomes)))
     if not given.probes:  # a few must not replace all
         with as_evaluated(model, cfg):
             some = text.batch.rows(0, TEXTS)

@@ -37,6 +37,7 @@ from rope_lab.text import (
     Settings,
     Words,
     argument_parser,
+    filled,
     say,
     short_path,
 )
@@ -83,7 +84,7 @@ def score(scheme: str, tasks: Sequence[str], overrides: Sequence[str], out: Path
     if len(left_out) == len(tasks):
         raise ConfigError(left_out[0])
     for line in left_out:
-        say(line)
+        say(filled(line))
     return EXIT_FAILED if left_out else 0
 
 
@@ -106,7 +107,8 @@ def _train(task: str, jobs: list[Job], launcher: Settings) -> int:
         return 0
     at_once, _ = sweep.shares(launcher)
     seconds = run_seconds(waiting, launcher)
-    say(str(Bill(task, len(waiting), seconds, "from a few steps of two", at_once)))
+    bill = Bill(task, len(waiting), seconds, "from a few steps of two", at_once)
+    say(filled(str(bill)))
     return sweep.launch(jobs, launcher, task)
 
 

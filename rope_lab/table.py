@@ -22,7 +22,7 @@ from rope_lab.launch import sweep
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import RATE, Best, best_rates, bill_of, cell_of, searched_rates
-from rope_lab.text import ConfigError, Record, Words, argument_parser, nearest, say, show
+from rope_lab.text import ConfigError, Record, Words, argument_parser, filled, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import key_of, split_hydra, typed
@@ -158,7 +158,7 @@ def main(arguments: Words = None) -> None:
     given = parser.parse_intermixed_args(arguments)
     asked = given.table, given.overrides, given.jobs
     if given.bill:
-        exit_after(lambda: say(bill_text(*asked)))
+        exit_after(lambda: say(filled(bill_text(*asked))))
     exit_after(lambda: run(*asked, given.list))
 
 

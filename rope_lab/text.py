@@ -3,8 +3,10 @@
 import argparse
 import difflib
 import json
+import math
 import os
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,6 +68,36 @@ def argument_parser(command: str, about: str) -> argparse.ArgumentParser:
 def say(text: str) -> None:
     """Print whole lines; those of parallel runs do not mix."""
     print(text + "\n", end="", flush=True)
+
+
+def screen_width() -> float:
+    """The columns of the terminal that output goes to; infinite for a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
+
+
+def wrapped(line: str, width: float, indent: str = "") -> list[str]:
+    """A line in lines of at most `width`, broken at spaces; a longer word stays whole.
+
+    indent: what all but the first begin with
+    """
+    if len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line,
+        max(1, int(width)),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def filled(text: str, indent: str = "  ") -> str:
+    """Text for standard output: in a terminal, the rest of a wider line stands below, indented."""
+    width = screen_width()
+    lines: list[str] = []
+    for line in text.splitlines():
+        lines += wrapped(line, width, indent)
+    return "\n".join(lines)
 
 
 def plain(text: str) -> str:

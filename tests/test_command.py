@@ -254,6 +254,11 @@ def test_a_list_fits_into_the_terminal(folder, two_rates, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     assert f"runs/{folder.name}  train.lr=0.002" in shown
+    monkeypatch.setenv("COLUMNS", "40")
+    listed.main(["runs"])
+    narrow = capsys.readouterr().out
+    assert narrow.split() == shown.split()
+    assert "\n      train.lr=0.002\n" in narrow
 
 
 def test_a_run_reached_by_a_link_is_listed_once(folder, tmp_path, capsys):

@@ -8,7 +8,7 @@ from typing import NoReturn
 from rope_lab.comparing.launching import Asks, Stopped
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans.bill import Bill, duration
-from rope_lab.text import ConfigError, say
+from rope_lab.text import ConfigError, filled, say
 from rope_lab.train.stop import ignore
 
 LEAST_RATES = 3  # of a search
@@ -39,7 +39,7 @@ def asks(yes: bool, budget: float | None) -> Asks:
 
     def ask(bill: Bill) -> None:
         nonlocal left
-        say(str(bill))
+        say(filled(str(bill)))
         if left is not None:
             if bill.hours is None or bill.hours > left:
                 raise Stopped(f"that is not within the budget: {duration(left)} are left")

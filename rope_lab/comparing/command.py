@@ -25,7 +25,7 @@ from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
-from rope_lab.text import ConfigError, Record, Words, argument_parser, say, short_path
+from rope_lab.text import ConfigError, Record, Words, argument_parser, filled, say, short_path
 from rope_lab.train import plugin
 from rope_lab.train.overrides import split_hydra
 from rope_lab.train.stop import ignore
@@ -146,5 +146,6 @@ def _status(given: Namespace) -> tuple[int, Record]:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_BAD_CONFIG, {"word": "refused", "reason": str(error)}
-    say(f"\n{verdict.word}\n\n{verdict.paragraph}\n\n{short_path(verdict.folder / PAGE)}")
+    paragraph = filled(verdict.paragraph, indent="")
+    say(f"\n{verdict.word}\n\n{paragraph}\n\n{short_path(verdict.folder / PAGE)}")
     return STATUS.get(verdict.word, NOT_PLANNED), as_json(verdict)

@@ -17,7 +17,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.results.records.setups import seeds as seeds_text
-from rope_lab.text import ConfigError, say
+from rope_lab.text import ConfigError, filled, say
 from rope_lab.train import config, trainer
 from rope_lab.train.plugin import FILE
 
@@ -83,14 +83,13 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
     if not before:
         check_own(plan.schemes, rates.common)
     grid, seeds = plan.grid, plan.seeds
-    say(
+    text = (
         f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "
-        f"then the best 2 of each scheme on {seeds_text(seeds[1:])}"
-    )
-    say(
+        f"then the best 2 of each scheme on {seeds_text(seeds[1:])}\n"
         "         if a best rate is lowest or highest, both schemes get one more, at most twice;\n"
         f"         then at least {2 * freeze.FEWEST_PAIRS} runs for the verdict, billed separately"
     )
+    say(filled(text, indent=" " * 9))
     if before:
         seconds, source = mean_seconds(before)
     else:

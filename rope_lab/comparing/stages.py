@@ -26,7 +26,7 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import verdict_page
 from rope_lab.results.views.verdict import Verdict
-from rope_lab.text import ConfigError, Settings, say, short_path
+from rope_lab.text import ConfigError, Settings, filled, say, short_path
 from rope_lab.train.overrides import key_of, parse, typed
 
 SEARCH = "search"  # within the folder of a comparison: kept rows
@@ -147,9 +147,9 @@ def _frozen(order: Order, found: Found) -> str:
     )
     seeds = _fresh_seeds(order, draft, size.pairs)
     rates = ", ".join(f"{run_name(scheme)} {rate:g}" for scheme, rate in best.items())
-    say(f"learning rates: {rates}, of {len(found.rates)}")
-    say(draft.reason)
-    say(f"frozen: {short_path(order.folder / NAME)}, {seeds_text(seeds)}, sign-flip test")
+    say(filled(f"learning rates: {rates}, of {len(found.rates)}"))
+    say(filled(draft.reason, indent=""))
+    say(filled(f"frozen: {short_path(order.folder / NAME)}, {seeds_text(seeds)}, sign-flip test"))
     return freeze.plan_text(draft, seeds)
 
 

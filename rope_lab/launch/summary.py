@@ -1,11 +1,12 @@
 """The summary of a sweep: how many runs finished, the others by status, and means over seeds."""
 
+import math
 import shlex
 from collections import defaultdict
 from pathlib import Path
 
 from rope_lab.launch.jobs import ENDS, Job
-from rope_lab.text import Record, first_three, short_path
+from rope_lab.text import Record, filled, first_three, screen_width, short_path
 from rope_lab.train.console import SHOWN
 from rope_lab.train.stop import same_command
 
@@ -50,7 +51,7 @@ def _unfinished(records: Records, every: bool) -> list[str]:
     lines = []
     for status, described in by_status.items():
         shown = "\n    ".join(["", *described]) if every else f" {first_three(described)}"
-        lines.append(f"  {status}:{shown}")
+        lines.append(filled(f"  {status}:{shown}", indent="      "))
     return lines
 
 
@@ -73,4 +74,6 @@ def _means(finished: Records) -> str:
         table[key] = table[key].map(f"{{:{form}}}".format)
     table = table.rename(columns={key: title for key, (title, _) in shown.items()})
     table.insert(0, ("runs", ""), runs.size())
-    return table.rename_axis(index=None).to_string()
+    width = screen_width()
+    line_width = None if width == math.inf else int(width)
+    return table.rename_axis(index=None).to_string(line_width=line_width)

@@ -16,7 +16,17 @@ from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.launch.jobs import compose_jobs as compose_jobs
 from rope_lab.shipped import shipped
-from rope_lab.text import ConfigError, Record, first_three, flat, of_system, say, short_path, show
+from rope_lab.text import (
+    ConfigError,
+    Record,
+    filled,
+    first_three,
+    flat,
+    of_system,
+    say,
+    short_path,
+    show,
+)
 from rope_lab.train import config, tracking
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import check_type
@@ -102,7 +112,8 @@ def launch(
         say(f"{len(ended)} of {len(jobs)} runs have ended before")
     other = [job.name for job in ended if job.is_of_other_code(records[job])]
     if other:
-        say(f"  by other code than now, fresh=true runs them again: {first_three(other)}")
+        again = "by other code than now, fresh=true runs them again"
+        say(filled(f"  {again}: {first_three(other)}", indent="    "))
     with Stop() as stopping:
         if waiting and begin:
             _say_wandb(waiting[0].cfg)

@@ -27,7 +27,7 @@ from rope_lab.results.records.folders import (
 )
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import against
-from rope_lab.text import Words, argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import Words, argument_parser, errors_as_exit, filled, say, short_path
 
 MADE = "<!doctype html>\n<!-- made by python -m rope_lab.report"  # how each page begins
 
@@ -78,9 +78,10 @@ def main(arguments: Words = None) -> None:
     html = page.render(shown, count, probed, published, outcomes, problems).encode()
     write_whole(out, html)
     size = len(html) / 1e6
-    say(f"written: {short_path(out)} ({size:.1f} MB, runs: {len(runs)}); any browser opens it")
+    line = f"written: {short_path(out)} ({size:.1f} MB, runs: {len(runs)}); any browser opens it"
+    say(filled(line))
     if published.compares:
-        say(against.HINT.format(published.titles[0]))
+        say(filled(against.HINT.format(published.titles[0])))
 
 
 def _outcomes(folders: list[Path], recorded: Recorded, published: Published) -> list[Result]:

@@ -35,7 +35,7 @@ from rope_lab.results.views import against, paper
 from rope_lab.results.views.pages import Content, publish, text
 from rope_lab.results.views.terminal import say_markdown
 from rope_lab.results.views.verdicts import sentences
-from rope_lab.text import Words, argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import Words, argument_parser, errors_as_exit, filled, say, short_path
 
 
 def arguments_parser() -> ArgumentParser:
@@ -100,11 +100,12 @@ def _read(folders: list[Path]) -> tuple[ByFolder, list[str]]:
 def _write(out: Path, content: Content, stays: bool, for_paper: bool) -> None:
     """Write the pages, unless they stay as they are, and the files for a paper."""
     if stays:
-        say("nothing is written: the pages beside kept runs stay; --into FOLDER writes others")
+        stays_as_is = "nothing is written: the pages beside kept runs stay"
+        say(filled(f"{stays_as_is}; --into FOLDER writes others"))
     else:
         out.mkdir(parents=True, exist_ok=True)
         pages = ", ".join(map(short_path, publish(out, content)))
-        say(f"written: {pages} and the figures beside")
+        say(filled(f"written: {pages} and the figures beside"))
     if for_paper:
         say(f"written: {short_path(paper.write(out, content))}")
 
@@ -112,7 +113,7 @@ def _write(out: Path, content: Content, stays: bool, for_paper: bool) -> None:
 def _print(content: Content) -> None:
     say_markdown("\n".join([text(content), *sentences(content.verdicts, content.published)]))
     if content.published.compares:
-        say(against.HINT.format(content.published.titles[0]))
+        say(filled(against.HINT.format(content.published.titles[0])))
 
 
 if __name__ == "__main__":

@@ -19,11 +19,12 @@ from rope_lab.files import write_whole
 from rope_lab.model.portrait import DIMS, portrait, same_values
 from rope_lab.places import ROOT
 from rope_lab.results.plans.study import run_name
+from rope_lab.results.views.terminal import fitted
 from rope_lab.showing import costs, measured
 from rope_lab.showing.facts import facts
 from rope_lab.showing.measured import Measured
 from rope_lab.showing.page import Shown, page, picture
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say
+from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, screen_width
 from rope_lab.train import config, instantiate, trainer
 from rope_lab.train.instantiate import names
 from rope_lab.train.plugin import error_line
@@ -44,7 +45,6 @@ svg {{ max-width: 100%; height: auto }}
 </style></head><body>
 {body}</body></html>
 """
-ESCAPED = re.compile(r"\\([\\`*|~$\]_])")
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)\n\n[^\n]*\n\n")  # and its caption
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)]*)\)")
 
@@ -98,8 +98,8 @@ def plain_text(text: str) -> str:
         _, label, address = link.groups()
         return f"{label} ({address})" if "://" in address else label
 
-    shown = ESCAPED.sub(r"\1", LINK.sub(written, PICTURE.sub("", text)))
-    return html.unescape(re.sub(r"\n{3,}", "\n\n", shown)).rstrip()
+    shown = LINK.sub(written, PICTURE.sub("", text))
+    return fitted(re.sub(r"\n{3,}", "\n\n", shown), screen_width()).rstrip()
 
 
 def as_html(text: str, svg: bytes) -> str:

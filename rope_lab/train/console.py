@@ -1,4 +1,7 @@
-"""A run's output on the screen, in lines; in a sweep a `prefix` marks each line."""
+"""A run's output on the screen, in lines; in a sweep a `prefix` marks each line.
+
+In a terminal no line is wider than it. A file or a pipe gets whole lines.
+"""
 
 import shlex
 import time
@@ -6,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from rope_lab.text import LEAKS, plain, say, short_path
+from rope_lab.text import LEAKS, filled, plain, say, screen_width, short_path
 from rope_lab.train.config import Config
 from rope_lab.train.stop import same_command
 
@@ -16,6 +19,7 @@ SHOWN = {
     "eval/bits_per_byte": ("bits per byte", ".4f"),
     "eval/accuracy": ("accuracy", ".1%"),
 }
+BETWEEN = " · "  # the parts of a line
 SILENCE = (
     10.0  # seconds without a line, or a hundredth of the run's time, before its progress is printed
 )
@@ -46,7 +50,35 @@ class Progress:
         if self.begun < step < self.steps:
             each = (now - self.since) / (step - self.begun)
             parts.append(f"{timedelta(seconds=round(each * (self.steps - step)))} left")
-        say(self.prefix + " · ".join(filter(None, parts)))
+        shown = fitted(self.prefix, BETWEEN.join(filter(None, parts)))
+        if "\n" in shown:  # the terminal is too narrow for the time left
+            shown = fitted(self.prefix, BETWEEN.join(filter(None, parts[:2])))
+        say(shown)
+
+
+def fitted(prefix: str, line: str) -> str:
+    """A line of a run after its prefix. In a narrow terminal the prefix loses its last words, but
+    not its number and scheme, and then the line is broken.
+    """
+    space = screen_width() - len(line)
+    words = prefix.removesuffix(BETWEEN).split()
+    while len(prefix) > space and len(words) > 2:
+        words.pop()
+        prefix = " ".join(words) + BETWEEN
+    return broken(prefix + line)
+
+
+def broken(line: str) -> str:
+    """A line; in a narrower terminal several, broken between its parts if possible."""
+    width, parts = screen_width(), line.split(BETWEEN)
+    lines = parts[:1]
+    for part in parts[1:]:
+        longer = lines[-1] + BETWEEN + part
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(f"    {part}")
+    return filled("\n".join(lines), indent="    ")
 
 
 def values(metrics: dict[str, Any]) -> str:
@@ -73,18 +105,19 @@ def beginning(content: dict[str, Any], prefix: str) -> str:
     if 0 < settings["steps"] <= settings["warmup"]:
         steps += f", all within the warm-up: train.warmup={settings['warmup']}"
     if prefix:
-        return prefix + steps
-    return f"{headline(content)}\n{steps} · {hardware['name']}, threads={hardware['threads']}"
+        return broken(prefix + steps)
+    machine = f"{hardware['name']}, threads={hardware['threads']}"
+    return f"{broken(headline(content))}\n{broken(steps + BETWEEN + machine)}"
 
 
 def returned(cfg: Config, content: dict[str, Any], folder: Path, prefix: str) -> str:
     """The message when a run has already ended."""
     if prefix and not cfg.shows_scores:
-        return f"{prefix}has already {content['status']}"
+        return broken(f"{prefix}has already {content['status']}")
     if prefix:
-        return f"{prefix}has already {content['status']} · {values(content['metrics'])}"
+        return broken(f"{prefix}has already {content['status']} · {values(content['metrics'])}")
     again = f"This run has already {content['status']}; fresh=true trains it again."
-    return f"{headline(content)}\n{again}\n{summary(cfg, content, folder)}"
+    return f"{broken(headline(content))}\n{again}\n{summary(cfg, content, folder)}"
 
 
 def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = "") -> str:
@@ -98,11 +131,12 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     lines.append(plain(content.get("error", "")))
     if status == "interrupted":
         lines.append(f"{same_command(cfg.fresh)} resumes it")
+    shown = [fitted(prefix, head), *(fitted(prefix, f"  {line}") for line in lines if line)]
     if not prefix:
-        lines.append(f"records: {short_path(folder)}")
+        shown.append(filled(f"  records: {short_path(folder)}", indent="    "))
         if content["checkpoint"] or finished:  # a run of no steps has the one of step 0
-            lines.append(f"try it: {_sample_command(cfg, folder)}")
-    return "\n".join([prefix + head, *(f"{prefix}  {line}" for line in lines if line)])
+            shown.append(_sample_command(cfg, folder))
+    return "\n".join(shown)
 
 
 def _scores(cfg: Config, content: dict[str, Any]) -> list[str]:
@@ -144,7 +178,10 @@ def _at_lengths(content: dict[str, Any]) -> list[str]:
 
 
 def _sample_command(cfg: Config, folder: Path) -> str:
+    """How to try a run: a command, in a narrow terminal on its own line, so that it stays whole."""
     words = ["rope-lab", "sample", short_path(folder)]
     for each in cfg.allowed_packages:
         words += ["--allow", short_path(Path(each))]
-    return shlex.join(words)
+    command = shlex.join(words)
+    line = f"  try it: {command}"
+    return line if len(line) <= screen_width() else f"  try it:\n  {command}"

@@ -11,7 +11,8 @@ import pandas as pd
 from rope_lab.files import check_ours, write_files, write_whole
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
-from rope_lab.text import plain, say
+from rope_lab.results.views.terminal import say_markdown
+from rope_lab.text import plain
 
 # Markdown's special characters within a line, except HTML's; a bracket is special only at the end
 # of a link's text
@@ -128,7 +129,7 @@ def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = 
     check_ours(page, text.partition("\n")[0])
     write_whole(page, text.encode())
     write_figures(page.parent, figures or {})
-    say(text)
+    say_markdown(text)
 
 
 def write_figures(folder: Path, figures: dict[str, bytes]) -> None:

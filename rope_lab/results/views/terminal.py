@@ -1,48 +1,95 @@
-"""Markdown in a terminal: no table is wider than it, and escapes are removed."""
+"""Markdown in a terminal: plain text, no wider than it except for code and long words."""
 
 import html
+import math
 import re
-import shutil
-import sys
-import textwrap
-from itertools import groupby
 
-from rope_lab.text import say
+from rope_lab.text import say, screen_width, wrapped
+
+FENCE = "```"
+BEGINS = re.compile(r"\s*([-*] |\d+\. |[#|]|```|!\[|$)")  # a line that continues no paragraph
+ITEM = re.compile(r"\s*([-*] |\d+\. )?")
+STARS = re.compile(r"(`[^`]*`)|(?<!\\)\*\*")  # emphasis; or code, which may have stars of its own
+BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
+EMPTY = ("", "–")  # cells without a value
 
 
 def say_markdown(text: str) -> None:
     """Print Markdown; in a terminal, for people to read."""
-    if sys.stdout.isatty():
-        text = fitted(text, shutil.get_terminal_size().columns)
-    say(text)
+    width = screen_width()
+    say(text if width == math.inf else fitted(text, width))
 
 
-def fitted(text: str, width: int) -> str:
-    """Markdown as plain text; tables that are wider than `width` have a line a cell."""
+def fitted(text: str, width: float) -> str:
+    """Markdown as plain text: a paragraph with a line wider than `width` is filled anew, and a
+    wider table has a line a cell, none for an empty one.
+    """
     parts = []
-    for is_table, group in groupby(text.splitlines(), lambda line: line.startswith("|")):
-        lines = list(group)
-        if is_table and max(map(len, map(_plain, lines))) > width:
-            lines = list(_stacked(lines, width))
-        parts += map(_plain, lines)
+    for lines in _blocks(text):
+        if lines[0].startswith(FENCE):
+            parts += lines
+        elif lines[0].startswith("|"):
+            parts += _table(lines, width)
+        else:
+            parts += _paragraph(lines, width)
     return "\n".join(parts)
 
 
-def _stacked(lines: list[str], width: int) -> list[str]:
-    """A row's first cell as its heading, then a line for each other cell, after the name of its
-    column.
+def _blocks(text: str) -> list[list[str]]:
+    """The lines of each piece of code, table, paragraph, list item and gap."""
+    blocks: list[list[str]] = []
+    for line in text.splitlines():
+        if blocks and _continues(blocks[-1], line):
+            blocks[-1].append(line)
+        else:
+            blocks.append([line])
+    return blocks
+
+
+def _continues(block: list[str], line: str) -> bool:
+    """Whether a line belongs to the block before it."""
+    if block[0].startswith(FENCE):
+        return len(block) == 1 or block[-1] != FENCE
+    if block[0].startswith("|"):
+        return line.startswith("|")
+    return bool(block[0].strip()) and not BEGINS.match(line)
+
+
+def _paragraph(lines: list[str], width: float) -> list[str]:
+    """A paragraph, or a list item with later lines below its text."""
+    shown = list(map(_plain, lines))
+    if max(map(len, shown)) <= width:
+        return shown
+    indent = " " * len(ITEM.match(lines[0])[0])
+    joined = " ".join([shown[0], *map(str.strip, shown[1:])])
+    return wrapped(joined, width, indent)
+
+
+def _table(lines: list[str], width: float) -> list[str]:
+    """A table; if it is wider, the first cell of each row, and below it a line for each other
+    cell, after the name of its column.
     """
-    columns, _, *rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
-    shown = []
-    for heading, *cells in rows:
-        shown.append(heading.strip())
-        for column, cell in zip(columns[1:], cells, strict=True):
-            line = f"  {column.strip()}: {cell.strip()}"
-            shown += textwrap.wrap(line, width, subsequent_indent="    ")
-    return shown
+    shown = list(map(_plain, lines))
+    if max(map(len, shown)) <= width:
+        return shown
+    names, _, *rows = [BETWEEN_CELLS.split(line)[1:-1] for line in lines]
+    columns = list(map(str.strip, names))
+    stacked = []
+    for row in rows:
+        (column, heading), *cells = zip(columns, map(str.strip, row), strict=True)
+        stacked += wrapped(_plain(_named(column, heading)), width, "  ")
+        for column, cell in cells:
+            if cell not in EMPTY:
+                stacked += wrapped("  " + _plain(_named(column, cell)), width, "    ")
+    return stacked
+
+
+def _named(column: str, cell: str) -> str:
+    """A cell after the name of its column, if that has one."""
+    return f"{column}: {cell}" if column else cell
 
 
 def _plain(line: str) -> str:
     """A line without emphasis and escapes."""
-    without = re.sub(r"(?<!\\)\*\*", "", line)
+    without = STARS.sub(lambda match: match[1] or "", line)
     return html.unescape(re.sub(r"\\([\\`*|~$_\]])", r"\1", without))
