@@ -198,8 +198,8 @@ def test_a_gain_is_of_rates_chosen_alike():
     found = which.gains(column, PUBLISHED)
     assert found["none"].mean == pytest.approx(0.1)
     assert found["roper"].mean == pytest.approx(0.05)
-    shown = Measured(PUBLISHED, [column])
-    text = "\n".join(which.section(column, found, [(column, found)], shown))
+    ranked, shown = which.Ranked(column, found), Measured(PUBLISHED, [column])
+    text = "\n".join(which.section(ranked, [ranked], shown))
     rows = table_rows(text)
     assert [row["scheme"] for row in rows] == ["RoPER", "none"]
     assert [row["how sure"] for row in rows] == [
@@ -214,9 +214,9 @@ def test_a_weakness_is_the_lowest_task():
     for task in ("mqar", "needle"):
         (setup,) = setups_of(make_rows(ends, task=task), PUBLISHED)
         column = columns.column(setup, [setup])
-        every.append((column, which.gains(column, PUBLISHED)))
+        every.append(which.Ranked(column, which.gains(column, PUBLISHED)))
         ends = {"rope": ends["rope"], "fox": [0.0, 0.1, 0.0]}
-    assert which.weakness("fox", every, "rope") == f"{every[1][0].title}: 0.03 against 0.87"
+    assert which.weakness("fox", every, "rope") == f"{every[1].column.title}: 0.03 against 0.87"
     assert which.weakness("rope", every, "rope") == "–"
 
 

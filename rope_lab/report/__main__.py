@@ -17,6 +17,7 @@ from rope_lab import command
 from rope_lab.files import check_ours, check_regular, write_whole
 from rope_lab.report.contents import Recorded, contents, read_probes
 from rope_lab.results.comparisons.answers import Result
+from rope_lab.results.plans import outcomes
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import (
     folders_of_runs,
@@ -73,9 +74,9 @@ def main(arguments: Words = None) -> None:
         problems += part.problems
     if not any(part.setups for part in shown):
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
-    outcomes = _outcomes(folders, recorded, published)
+    of_plans = _outcomes(folders, recorded, published)
     count = sum(len(setup.runs) for setup in setups)
-    html = page.render(shown, count, probed, published, outcomes, problems).encode()
+    html = page.render(shown, count, probed, published, of_plans, problems).encode()
     write_whole(out, html)
     size = len(html) / 1e6
     line = f"written: {short_path(out)} ({size:.1f} MB, runs: {len(runs)}); any browser opens it"
@@ -87,11 +88,11 @@ def main(arguments: Words = None) -> None:
 def _outcomes(folders: list[Path], recorded: Recorded, published: Published) -> list[Result]:
     """The results of plans beside these folders, unless the folder of the plan is shown itself."""
     shown = [folder.resolve() for folder in recorded]
-    outcomes = []
+    found = []
     for folder in folders:
         if folder.resolve().parent not in shown:
-            outcomes += outcomes.beside(folder, published)
-    return outcomes
+            found += outcomes.beside(folder, published)
+    return found
 
 
 if __name__ == "__main__":
