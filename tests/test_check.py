@@ -48,7 +48,7 @@ def test_every_scheme_of_a_pattern_is_checked(write):
     assert found["causality"][0] == "WRONG"
 
 
-HEADINGS = ["Your own scheme", "Learned frequencies", "Content"]
+HEADINGS = ["Your own scheme", "Rotations and a bias", "Learned frequencies", "Content"]
 COORDINATES = "Positions of a task's own"
 
 

@@ -5,6 +5,9 @@ test are frozen in a plan.yaml; then its runs are made, and their scores shown w
 ended. The same command resumes each stage. MINE, OTHER and TASK are names or files, ./mine.py; a
 file is copied, and the copy is trained. Results go to results/compare/, verdict.md first.
 
+A pilot, to see all stages within minutes: --search 3x2 --pairs-at-most 8 train.steps=200
+train.warmup=20.
+
 Exit status: 0 confirmed, 10 reversed, 11 undecided, 12 open (runs are to come), 13 no difference
 can be seen, 14 not as planned, 2 refused.
 """

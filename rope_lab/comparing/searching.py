@@ -17,7 +17,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.results.records.setups import seeds as seeds_text
-from rope_lab.text import ConfigError, filled, say
+from rope_lab.text import ConfigError, filled, say, short_path
 from rope_lab.train import config, trainer
 from rope_lab.train.plugin import FILE
 
@@ -87,7 +87,8 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
         f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "
         f"then the best 2 of each scheme on {seeds_text(seeds[1:])}\n"
         "         if a best rate is lowest or highest, both schemes get one more, at most twice;\n"
-        f"         then at least {2 * freeze.FEWEST_PAIRS} runs for the verdict, billed separately"
+        f"         then at least {2 * freeze.FEWEST_PAIRS} runs for the verdict, billed apart\n"
+        f"results  {short_path(order.folder)}"
     )
     say(filled(text, indent=" " * 9))
     if before:

@@ -46,7 +46,7 @@ svg {{ max-width: 100%; height: auto }}
 {body}</body></html>
 """
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)\n\n[^\n]*\n\n")  # and its caption
-LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)]*)\)")
+LINK = re.compile(r"(!?)\[([^\[\]]*)\]\(([^)]*)\)")
 
 
 def look(word: str, kept: Measured) -> Shown:

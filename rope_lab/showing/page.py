@@ -171,7 +171,7 @@ def use(shown: Shown) -> list[str]:
     words = f"task={facts.task} position={shown.word}" if facts.task else f"position={shown.word}"
     here = f"`rope-lab train {words}` trains it here. "
     parts = [
-        f"{here}In your own model ([how]({UP}/docs/elsewhere.md)):",
+        f"{here}[In your own model]({UP}/docs/elsewhere.md):",
         USE.format(name=shown.word),
     ]
     if shown.exports:

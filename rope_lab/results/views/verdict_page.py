@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rope_lab.files import write_files
 from rope_lab.places import ROOT
-from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.comparisons.stats import ALPHA, t_interval
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Record, Run
@@ -161,16 +161,16 @@ def warnings(verdict: Verdict) -> list[str]:
     if verdict.relatives:
         near = ", ".join(verdict.relatives)
         lines.append(
-            f"{ours} extends a class that these schemes share: {near}. Compare with the "
-            "one that it changes, too."
+            f"{ours} extends a class that these schemes share, too: {near}. If it is a small "
+            "change of one of them, compare it with that one."
         )
     return lines
 
 
 def _of_interest(verdict: Verdict) -> list[str]:
-    """The difference beside the smallest one of interest."""
+    """A difference that was found, beside the smallest one of interest."""
     wanted = verdict.family.study.difference
-    if not wanted:
+    if not wanted or not verdict.result.p < ALPHA:
         return []
     times = abs(verdict.difference.mean) / wanted
     return [f"The difference found is {times:.1f} times the smallest one of interest."]
