@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
-from rope_lab.results.plans.freeze import FEWEST_PAIRS
+from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
 from rope_lab.results.plans.study import run_name
 from rope_lab.text import ConfigError, Record
 from rope_lab.train import plugin

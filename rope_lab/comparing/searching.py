@@ -11,6 +11,7 @@ from rope_lab.comparing.timing import run_seconds
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_seconds
+from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
 from rope_lab.results.plans.rates import Cell, Search
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
@@ -87,7 +88,7 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
         f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "
         f"then the best 2 of each scheme on {seeds_text(seeds[1:])}\n"
         "         if a best rate is lowest or highest, both schemes get one more, at most twice;\n"
-        f"         then at least {2 * freeze.FEWEST_PAIRS} runs for the verdict, billed apart\n"
+        f"         then at least {2 * FEWEST_PAIRS} runs for the verdict, billed apart\n"
         f"results  {short_path(order.folder)}"
     )
     say(filled(text, indent=" " * 9))

@@ -16,6 +16,7 @@ from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill, mean_seconds
 from rope_lab.results.plans.freeze import Draft
+from rope_lab.results.plans.number_of_pairs import number_of_pairs, reason, smallest_difference
 from rope_lab.results.plans.outcomes import of_study
 from rope_lab.results.plans.study import NAME, Study, position_of, run_name
 from rope_lab.results.records.catalogue import Published
@@ -128,8 +129,8 @@ def _frozen(order: Order, found: Found) -> str:
     """The text of the plan, from what the search found."""
     result, best = found.result, found.best
     measure, (_, baseline) = result.measure, result.means
-    wanted = order.difference or freeze.smallest_difference(measure, float(baseline))
-    size = freeze.size(result.differences, wanted, order.most_pairs)
+    wanted = order.difference or smallest_difference(measure, float(baseline))
+    size = number_of_pairs(result.differences, wanted, order.most_pairs)
     ours, theirs = (f"{scheme} train.lr={rate:g}" for scheme, rate in best.items())
     draft = Draft(
         name=re.sub(r"[^\w-]+", "-", order.folder.name)[:60].strip("-") or "comparison",
@@ -140,7 +141,7 @@ def _frozen(order: Order, found: Found) -> str:
         measure=measure,
         report=result.comparison.report,
         settings=_settings(order, found.runs),
-        reason=freeze.reason(size, measure, len(result.pairs)),
+        reason=reason(size, measure, len(result.pairs)),
         difference=wanted,
         diverged=_diverged(measure, found.runs),
         code=order.code_digests,
@@ -159,12 +160,11 @@ def _fresh_seeds(order: Order, draft: Draft, pairs: int) -> list[int]:
     """
     own = tries.of_folder(order.folder)
     others = [line for line in tries.read(order.folder.parent) if line not in own]
-    spent = tries.seeds(others) | _known_seeds(order)
-    seeds = freeze.fresh_seeds(pairs, spent)
-    again = freeze.study_of(freeze.plan_text(draft, seeds))
-    if again.digest in tries.digests(own):
-        return seeds
-    return freeze.fresh_seeds(pairs, spent | tries.seeds(own))
+    of_others = tries.seeds(others) | _known_seeds(order)
+    seeds = freeze.fresh_seeds(pairs, of_others)
+    plan = freeze.study_of(freeze.plan_text(draft, seeds))
+    is_same_plan = plan.digest in tries.digests(own)
+    return seeds if is_same_plan else freeze.fresh_seeds(pairs, of_others | tries.seeds(own))
 
 
 def _settings(order: Order, runs: list[Run]) -> Settings:

@@ -79,14 +79,16 @@ def train(
         with RunFolder(folder, recorded=distributed.rank() == 0) as run, stopping:
             if fresh:
                 run.set_aside()
-            state = begin(trainer, run, identity, launch)
+            state = begin_or_resume(trainer, run, identity, launch)
             train_to_end(trainer, state, run, stopping, prefix)
         # At a first exit with an error torchrun ends all: the records are written by now.
         distributed.agreed(0)
     return run.content
 
 
-def begin(trainer: Trainer, run: RunFolder, identity: Identity, launch: str = "") -> State:
+def begin_or_resume(
+    trainer: Trainer, run: RunFolder, identity: Identity, launch: str = ""
+) -> State:
     """Load the run's last checkpoint, if there is one, and record the run's description and its
     `launch`. Returns its progress.
     """
@@ -98,7 +100,7 @@ def begin(trainer: Trainer, run: RunFolder, identity: Identity, launch: str = ""
         "records": [],
         "provenance": None,
     }
-    saved = run.lock and runs.last(
+    saved = run.lock and runs.newest_checkpoint(
         run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code
     )
     saved = distributed.of_first(saved or start)

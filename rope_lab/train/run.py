@@ -235,7 +235,7 @@ def bring_back(folder: Path) -> None:
             pass
 
 
-def last(
+def newest_checkpoint(
     folder: Path, run_id: str, version: int, code: dict[str, Any] | None
 ) -> dict[str, Any] | None:
     """The newest whole checkpoint of a run, with its metric records and run.json's provenance; None

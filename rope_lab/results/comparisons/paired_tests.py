@@ -41,17 +41,8 @@ def sign_flip_p(
     and never 0 (Phipson and Smyth, 2010).
     """
     differences = np.asarray(differences, dtype=float)
-    n = len(differences)
-    # Sums that differ by rounding are equally far from 0.
-    least = abs(differences.sum()) - SAME * np.abs(differences).sum()
-    if n <= exact:
-        # Choices for the two halves of the pairs meet: Horowitz and Sahni, 1974.
-        first = _signed_sums(differences[: n // 2])
-        second = np.sort(_signed_sums(differences[n // 2 :]))
-        at_most = np.searchsorted(second, np.sort(-least - first), side="right").sum()
-        below = np.searchsorted(second, np.sort(least - first), side="left").sum()
-        at_least = len(second) * len(first) - below
-        return float(min(1.0, (at_most + at_least) / 2**n))
+    if len(differences) <= exact:
+        return _exact_sign_flip_p(differences)
     test = stats.permutation_test(
         (differences,),
         lambda x, axis: abs(x.sum(axis)),
@@ -62,6 +53,24 @@ def sign_flip_p(
         random_state=0,
     )
     return float(test.pvalue)
+
+
+def _exact_sign_flip_p(differences: np.ndarray) -> float:
+    """The share of the 2ⁿ choices of signs whose sum is at least as far from 0 as the sum found.
+
+    The choices for the two halves of the pairs meet, so that 2^(n/2) sums suffice (Horowitz and
+    Sahni, 1974).
+    """
+    half = len(differences) // 2
+    # Sums that differ by rounding are equally far from 0.
+    far = abs(differences.sum()) - SAME * np.abs(differences).sum()
+    first = _signed_sums(differences[:half])
+    second = np.sort(_signed_sums(differences[half:]))
+    low = np.searchsorted(second, np.sort(-far - first), side="right").sum()
+    below_high = np.searchsorted(second, np.sort(far - first), side="left").sum()
+    every = len(first) * len(second)
+    high = every - below_high
+    return float(min(1.0, (low + high) / every))
 
 
 def _signed_sums(values: np.ndarray) -> np.ndarray:

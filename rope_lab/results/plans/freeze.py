@@ -1,29 +1,18 @@
-"""The plan of a comparison, made from its search: rates, seeds, number of pairs and test."""
+"""The plan of a comparison, made from its search: rates, fresh seeds, number of pairs and test."""
 
 import itertools
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import yaml
 
-from rope_lab.results.comparisons.stats import (
-    detectable,
-    pairs_needed,
-    spread_interval,
-    spread_limit,
-)
 from rope_lab.results.plans.study import NAME, Plan, Study, called, from_yaml
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import Measure
 from rope_lab.text import ConfigError, Record, Settings
 
 FIRST_SEED = 200
-POWER = 0.8
-LIMIT = 0.8  # the spread of the search's pairs is below its upper limit with this probability
-FEWEST_PAIRS = 8  # with six, p of the sign-flip test cannot be below 0.03
 ROWS = "kept"
-SHARE, OF_LOSS, OF_STEPS = 0.05, 0.02, 0.10  # smallest difference of interest, if none is given
 
 
 @dataclass(frozen=True)
@@ -52,21 +41,6 @@ class Draft:
     code: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Size:
-    """How many pairs a plan has, and why; in the unit of the measure.
-
-    spread: of the search's pairs; limit: its upper limit
-    finds:  the least true difference that so many pairs find with POWER
-    """
-
-    pairs: int
-    wanted: float
-    spread: float
-    limit: float
-    finds: float
-
-
 def measure_of(report: TaskReport, name: str) -> Measure:
     """The measure that a name means: `score`, the task's own; `steps`, the logarithm of the first
     step at its first threshold; or a metric of the records. Raises ConfigError.
@@ -85,36 +59,6 @@ def measure_of(report: TaskReport, name: str) -> Measure:
         f"--measure {name}: no run records it; score, steps, or a metric such as "
         "eval/loss or length/24"
     )
-
-
-def smallest_difference(measure: Measure, baseline: float) -> float:
-    """The smallest difference of interest if none is given, in the unit of the measure: 5 points of
-    a share, 10% of the steps, 2% of the baseline's loss.
-    """
-    if measure.is_log:
-        return -math.log(1 - OF_STEPS)
-    return SHARE * measure.times if measure.share else abs(OF_LOSS * baseline)
-
-
-def size(differences: Sequence[float], wanted: float, at_most: int) -> Size:
-    """The number of pairs that finds a difference, from the paired differences of a search."""
-    spread = spread_interval(differences)[0]
-    limit = spread_limit(differences, LIMIT)
-    if limit == 0:
-        return Size(FEWEST_PAIRS, wanted, spread, limit, 0.0)
-    needed = pairs_needed(wanted, limit, POWER) or at_most
-    pairs = min(max(needed, FEWEST_PAIRS), at_most)
-    return Size(pairs, wanted, spread, limit, detectable(pairs, limit, POWER))
-
-
-def reason(size: Size, measure: Measure, pairs: int) -> str:
-    """Why a plan has so many pairs; pairs: of the search."""
-    digits, unit = measure.digits, measure.unit
-    spread = f"In {pairs} pairs of the search the differences have a standard deviation of "
-    spread += f"{size.spread:.3g}; with {LIMIT:.0%} confidence it is below {size.limit:.3g}."
-    found = f"{size.pairs} pairs find a difference of {size.finds:.{digits}f} {unit} with power "
-    found += f"{POWER:g}; the smallest of interest is {size.wanted:.{digits}f}."
-    return f"{spread} {found}"
 
 
 def fresh_seeds(pairs: int, known: Collection[int]) -> list[int]:

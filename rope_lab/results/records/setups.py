@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -217,14 +218,23 @@ def _settings(rows: pd.DataFrame) -> Settings:
     return rows.run.iloc[0].recipe | ({"code of the task": code} if code else {})
 
 
-def _usualness(rows: pd.DataFrame) -> tuple:
-    """Of the runs of a recipe: the largest is usual. It has no parent and is most like conf/; of
-    several such, it has most runs.
+class Usualness(NamedTuple):
+    """How usual a recipe is, the larger the more: runs without a parent before others, then those
+    that are most like conf/, then the one of most runs.
     """
+
+    has_no_parent: bool
+    minus_differing: int
+    runs: int
+
+
+def _usualness(rows: pd.DataFrame) -> Usualness:
+    """Of the runs of a recipe; the largest is usual."""
     settings, first = _settings(rows), rows.iloc[0]
     usual = recipe(first.task, first.scale)
     alike = [usual.get(key, value) in (value, "auto") for key, value in settings.items()]
-    return "parent.recipe_id" not in settings, -alike.count(False), len(rows)
+    has_no_parent = "parent.recipe_id" not in settings
+    return Usualness(has_no_parent, -alike.count(False), len(rows))
 
 
 def _unlike(own: Settings, usual: list[Settings]) -> str:
