@@ -179,7 +179,7 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
         assert found == [*names, "rope", f"rope from roper-{scheme_id}", "roper"]
 
 
-@pytest.mark.parametrize("where", ["begin", "by_length"])
+@pytest.mark.parametrize("where", ["begin_or_resume", "by_length"])
 def test_a_run_of_no_steps_is_evaluated_once(parent, tmp_path, monkeypatch, where):
     """By a signal before the evaluation, or an error after it."""
     words = [*ROPE, f"init_from={parent}", "train.steps=0", f"out={tmp_path}"]
@@ -195,7 +195,7 @@ def test_a_run_of_no_steps_is_evaluated_once(parent, tmp_path, monkeypatch, wher
         patch.setattr(loop, where, interrupted)
         assert (
             command(words, tmp_path).returncode
-            == {"begin": 128 + signal.SIGTERM, "by_length": 1}[where]
+            == {"begin_or_resume": 128 + signal.SIGTERM, "by_length": 1}[where]
         )
     assert run(words)["status"] == "finished"
     assert [each["step"] for each in metrics_of(only_folder(tmp_path))] == [0]

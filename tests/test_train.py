@@ -330,7 +330,7 @@ def test_each_signal_has_its_exit_status(tmp_path, monkeypatch, number, step):
     assert checkpoint.load(folder)["step"] == step
 
 
-@pytest.mark.parametrize("where", ["begin", "evaluate_now", "RunFolder.export", "write_samples"])
+@pytest.mark.parametrize("where", ["begin_or_resume", "evaluate_now", "RunFolder.export", "write_samples"])
 def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, where):
     name, _, method = where.partition(".")
     owner = getattr(train, name) if method else train
@@ -345,12 +345,12 @@ def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, w
         assert command(tiny, tmp_path).returncode == 128 + signal.SIGTERM
     content = runs.read(only_folder(tmp_path / "runs"))
     assert content["status"] == (
-        "interrupted" if where in ("begin", "evaluate_now") else "finished"
+        "interrupted" if where in ("begin_or_resume", "evaluate_now") else "finished"
     )
     assert (
         content["checkpoint"]
         == content["progress"]["steps"]
-        == {"begin": 0, "evaluate_now": 1}.get(where, 6)
+        == {"begin_or_resume": 0, "evaluate_now": 1}.get(where, 6)
     )
     assert run(tiny)["status"] == "finished"
 
