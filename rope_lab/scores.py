@@ -4,7 +4,8 @@ A score is the share of problems correct; on a task that is compared by its loss
 geometric mean of the probabilities that a model gives to the right tokens. Each task's column is
 the recipe under which most schemes were run, of all kept runs; schemes with fewer than three seeds
 are left out. If a scheme was also run at half and at double the recipe's learning rate, each seed
-counts at the one of the three that is best on the other seeds.
+counts at the one of the three that is best on the other seeds. Which number of a run counts says
+its measure, in results/records/measures.py.
 """
 
 from collections import Counter

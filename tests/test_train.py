@@ -330,7 +330,9 @@ def test_each_signal_has_its_exit_status(tmp_path, monkeypatch, number, step):
     assert checkpoint.load(folder)["step"] == step
 
 
-@pytest.mark.parametrize("where", ["begin_or_resume", "evaluate_now", "RunFolder.export", "write_samples"])
+@pytest.mark.parametrize(
+    "where", ["begin_or_resume", "evaluate_now", "RunFolder.export", "write_samples"]
+)
 def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, where):
     name, _, method = where.partition(".")
     owner = getattr(train, name) if method else train

@@ -160,11 +160,11 @@ def _fresh_seeds(order: Order, draft: Draft, pairs: int) -> list[int]:
     """
     own = tries.of_folder(order.folder)
     others = [line for line in tries.read(order.folder.parent) if line not in own]
-    of_others = tries.seeds(others) | _known_seeds(order)
-    seeds = freeze.fresh_seeds(pairs, of_others)
-    plan = freeze.study_of(freeze.plan_text(draft, seeds))
-    is_same_plan = plan.digest in tries.digests(own)
-    return seeds if is_same_plan else freeze.fresh_seeds(pairs, of_others | tries.seeds(own))
+    taken = tries.seeds(others) | _known_seeds(order)
+    again = freeze.fresh_seeds(pairs, taken)
+    plan = freeze.study_of(freeze.plan_text(draft, again))
+    was_frozen = plan.digest in tries.digests(own)
+    return again if was_frozen else freeze.fresh_seeds(pairs, taken | tries.seeds(own))
 
 
 def _settings(order: Order, runs: list[Run]) -> Settings:

@@ -1,4 +1,7 @@
-"""Checkpoints: files in a run's folder, each named by its step and the digest of its content."""
+"""Checkpoints: files in a run's folder, each named by its step and the digest of its content.
+
+A run resumes from them in `loop.begin_or_resume`.
+"""
 
 import io
 import logging

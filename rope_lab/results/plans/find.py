@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from rope_lab.text import ConfigError, Settings, show
 
 Runs = dict[tuple[str, int], Run]  # scheme and seed → the run
 OF_SCHEME = "position."
+OF_NO_YAML = (OF_SCHEME, "task.corpus", "parent.recipe_id")  # conf/ has no value of these
 CHOICES = ("task.", "parent.")  # settings with which one could choose between two results
 
 
@@ -72,18 +74,27 @@ def named(cells: list[tuple[str, int]]) -> str:
 
 def unnamed(study: Study, found: Runs) -> list[str]:
     """Settings of the runs that are neither the plan's nor today's of conf/: `train.steps=20`."""
-    of_no_yaml = (OF_SCHEME, "task.corpus", "parent.recipe_id")
     others = set()
     for (scheme, _), run in found.items():
         expected = _expected(study, scheme)
         for key, value in run.all_settings.items():
-            known = expected.get(key, None if key.startswith(of_no_yaml) else value)
-            if str(known).startswith("${"):  # the value of another setting
-                known = run.all_settings.get(known[2:-1])
-            unused = key == "train.weight_decay_on" and not run.settings.get("train.weight_decay")
-            if known != value and not (unused or key.endswith("_target_")):
+            if not _is_known(key, value, expected, run):
                 others.add(f"{key}={show(value)}")
     return sorted(others)
+
+
+def _is_known(key: str, value: Any, expected: Settings, run: Run) -> bool:
+    """Whether a run's setting has the value that the plan or conf/ gives, or needs none."""
+    if key.endswith("_target_"):
+        return True
+    if key == "train.weight_decay_on" and not run.settings.get("train.weight_decay"):
+        return True  # it has no effect
+    if key not in expected:
+        return value is None or not key.startswith(OF_NO_YAML)
+    known = expected[key]
+    if str(known).startswith("${"):  # the value of another setting
+        known = run.all_settings.get(known[2:-1])
+    return known == value
 
 
 def untested(study: Study, found: Runs) -> str:

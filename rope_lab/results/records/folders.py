@@ -108,7 +108,9 @@ def one_each(*parts: list[Run]) -> Found:
     last begun before others.
     """
     runs = [run for part in parts for run in part]
-    once = {run.run_id: run for run in sorted(runs, key=attrgetter("ended", "start"))}
+    once = {}
+    for run in sorted(runs, key=attrgetter("ended", "start")):  # a kept row has no start
+        once[run.run_id] = run
     unlike = {}
     for run in runs:
         numbers = differing(run, once[run.run_id])
