@@ -1,5 +1,6 @@
 """scripts/make_site.py: every link resolves to an existing file and heading."""
 
+import json
 import re
 import subprocess
 import sys
@@ -27,6 +28,10 @@ def test_links_of_the_site_lead_somewhere(tmp_path):
             if not whole and f'id="{anchor}"' not in pages.get(target, ""):
                 lost.append(f"{page.relative_to(site)}: {link}#{anchor}")
     assert lost == []
+    search = pages[site / "search.html"]
+    sections = json.loads(re.search(r'id="sections">(.*?)</script>', search, re.DOTALL)[1])
+    titles = {section["title"] for section in sections}
+    assert {"RoPER: Formula", "Board of position encodings"} <= titles
 
 
 @pytest.mark.slow
