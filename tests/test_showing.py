@@ -208,6 +208,22 @@ def test_a_gain_is_of_rates_chosen_alike():
     ]
 
 
+@pytest.mark.parametrize(
+    ("length", "metric", "same"),
+    [
+        (None, "eval/accuracy", True),
+        (None, "length/256", False),
+        (256, "length/256", True),
+        (256, "length/128", False),
+        (256, "eval/accuracy", False),
+    ],
+)
+def test_a_planned_test_is_of_one_length(length, metric, same):
+    (setup,) = setups_of(make_rows({"rope": [0.9, 0.8, 0.9]}, task="needle"), PUBLISHED)
+    column = replace(columns.column(setup, [setup]), length=length)
+    assert column.is_of(replace(setup.measure, metric=metric)) == same
+
+
 def test_a_weakness_is_the_lowest_task():
     ends = {"rope": [0.9, 0.8, 0.9], "fox": [0.1, 0.2, 0.1]}
     every = []

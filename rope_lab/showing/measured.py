@@ -50,8 +50,10 @@ def read(folder: Path = RESULTS, own: str = "") -> Measured:
     kept = read_or_warn(each for each in with_those_below(folder) if is_kept(each))
     setups = setups_of([*kept, *as_if_kept(mine, kept)], published)
     shown = [column for setup in widest(setups) for column in columns(setup, setups)]
-    studied, _ = outcomes.read(folder / NAME, published)
-    every = [result for results in studied for result in results]
+    every = []
+    for plan in (folder / NAME, *sorted(folder.glob(f"compare/*/{NAME}"))):
+        studied, _ = outcomes.read(plan, published)
+        every += [result for results in studied for result in results]
     tests = [each for each in every if each.family.corrected and not each.family.untested]
     return Measured(published, shown, tests)
 

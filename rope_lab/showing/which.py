@@ -165,7 +165,7 @@ def sureness(name: str, ranked: Ranked, measured: Measured) -> str:
         asked = result.comparison
         pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
         is_same = asked.task == column.setup.task and pair == (name, baseline)
-        if is_same and plan_word(result) == CONFIRMED:
+        if is_same and column.is_of(asked.measure) and plan_word(result) == CONFIRMED:
             where = "" if asked.scale == column.setup.scale else f" at scale {asked.scale}"
             return f"{words}, confirmed by a planned test{where}"
     return f"{words}, exploratory"

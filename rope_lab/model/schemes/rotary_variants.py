@@ -1,5 +1,6 @@
-"""Variants of RoPE: other frequencies, bases, magnitudes or score scales. RoPE and RoPER are in
-rotary.py.
+"""Variants of RoPE: other frequencies, bases, magnitudes or score scales.
+
+RoPE and RoPER are in rotary.py.
 
 Shape letters: B batch, T time, H heads, K head width, C pairs of a head's features; 3 stands for
 queries, keys and values side by side. Where positions are [B, T], shapes begin with B too.

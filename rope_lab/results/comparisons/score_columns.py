@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from rope_lab.identity import identify
 from rope_lab.results.comparisons.answers import samples
 from rope_lab.results.records.catalogue import rank
-from rope_lab.results.records.measures import LENGTH
+from rope_lab.results.records.measures import LENGTH, OF_LENGTHS, Measure
 from rope_lab.results.records.run import Run, Settings
 from rope_lab.results.records.setups import Setup
 from rope_lab.shipped import recipe
@@ -36,6 +36,13 @@ class Column:
     scores: dict[str, pd.Series]
     searched: set[str]
     length: int | None = None
+
+    def is_of(self, measure: Measure) -> bool:
+        """Whether a measure is of problems of this length."""
+        attribute, _, value = measure.metric.partition("/")
+        if attribute in OF_LENGTHS:
+            return value == str(self.length)
+        return self.length is None
 
     @property
     def title(self) -> str:
