@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +13,11 @@ from conftest import TINY
 from killed import killed_after
 from trained import command
 
+from rope_lab.comparing import asking, launching, searching
 from rope_lab.comparing import command as compare
-from rope_lab.comparing import launching, searching
+from rope_lab.comparing.launching import Stopped
 from rope_lab.comparing.timing import run_seconds
+from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.folders import read
 from rope_lab.train import plugin, provenance
 
@@ -326,6 +329,36 @@ def test_nobody_to_ask_begins_nothing(tmp_path, imports):
     said = run(tmp_path, yes=False)
     assert said.returncode == 12
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["mine.py"]
+
+
+@pytest.mark.parametrize("answer", [EOFError, KeyboardInterrupt, "n", "y"])
+def test_only_yes_begins(answer, monkeypatch):
+    """Neither Ctrl-C nor Ctrl-D do."""
+
+    def answered(question):
+        if isinstance(answer, str):
+            return answer
+        raise answer
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", answered)
+    ask, bill = asking.asks(False, None), Bill("search", 2, 1.0, "from others", 1)
+    if answer == "y":
+        ask(bill)
+    else:
+        with pytest.raises(Stopped):
+            ask(bill)
+
+
+def test_copies_are_written_to_no_link(tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "it").mkdir()
+    (tmp_path / "it" / "code").symlink_to(tmp_path / "elsewhere")
+    said = run(tmp_path)
+    assert said.returncode == 2
+    assert "code: is not a directory" in said.stderr
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_refused_call_leaves_the_copies_of_others(again):

@@ -1,10 +1,12 @@
 """The question before runs begin, its limit, and the exit status of a command that asks."""
 
 import re
+import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from rope_lab.command import process_is_ours
 from rope_lab.comparing.launching import Asks, Stopped
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.plans.bill import Bill, duration
@@ -20,7 +22,8 @@ def hours(option: str, text: str) -> float | None:
         return None
     for unit, each in (("min", 1 / 60), ("h", 1.0)):
         number = text.removesuffix(unit)
-        if number != text and number.replace(".", "", 1).isdecimal():
+        is_number = number != text and number.replace(".", "", 1).isdecimal()
+        if is_number and float(number) > 0:
             return float(number) * each
     raise ConfigError(f"{option} {text}: must be a time, 2h or 30min")
 
@@ -48,10 +51,25 @@ def asks(yes: bool, budget: float | None) -> Asks:
             return
         if not sys.stdin.isatty():
             raise Stopped("nobody can be asked here: --yes begins")
-        if input("begin? [y/N] ").strip().lower() not in ("y", "yes"):
+        if not _says_yes():
             raise Stopped("not begun; the same command asks again")
 
     return ask
+
+
+def _says_yes() -> bool:
+    """Whether the person at the terminal begins; Ctrl-C and Ctrl-D do not."""
+    handler = signal.getsignal(signal.SIGINT)
+    if process_is_ours():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return input("begin? [y/N] ").strip().lower() in ("y", "yes")
+    except (EOFError, KeyboardInterrupt):
+        say("")
+        return False
+    finally:
+        if process_is_ours():
+            signal.signal(signal.SIGINT, handler)
 
 
 def exit_after(call: Callable[[], int | None]) -> NoReturn:

@@ -8,8 +8,8 @@ file is copied, and the copy is trained. Results go to results/compare/, verdict
 A pilot, to see all stages within minutes: --search 3x2 --pairs-at-most 8 train.steps=200
 train.warmup=20.
 
-Exit status: 0 confirmed, 10 reversed, 11 undecided, 12 open (runs are to come), 13 no difference
-can be seen, 14 not as planned, 2 refused.
+Exit status: 0 confirmed, 10 reversed, 11 undecided, 12 open (runs are to come), 13 both solve the
+task or neither learns it, 14 not as planned, 2 refused.
 """
 
 import json

@@ -77,6 +77,11 @@ class Order:
             raise ConfigError(f"--pairs-at-most {self.most_pairs}: must be {FEWEST_PAIRS} or more")
         if self.folder.exists() and not self.folder.is_dir():
             raise ConfigError(f"--out {self.folder}: is not a directory")
+        if self.folder.is_symlink() and not self.folder.exists():
+            raise ConfigError(f"--out {self.folder}: is a link to nothing")
+        code = self.folder / CODE
+        if code.is_symlink() or (code.exists() and not code.is_dir()):
+            raise ConfigError(f"{code}: is not a directory, and copies would go there")
         if run_name(self.ours) == run_name(self.theirs):
             raise ConfigError(f"{self.ours} and {self.theirs}: have the same name; rename a file")
 
