@@ -28,7 +28,7 @@ from rope_lab.results.records.folders import origin
 from rope_lab.results.views.probes import Measurement, rebuild, table, write
 from rope_lab.results.views.tables import markdown
 from rope_lab.results.views.terminal import say_markdown
-from rope_lab.text import Record, Words, argument_parser, errors_as_exit, say
+from rope_lab.text import Record, Words, argument_parser, errors_as_exit, filled, say
 from rope_lab.train import config, data
 from rope_lab.train.evaluate import exact_matches, text_losses
 from rope_lab.train.instantiate import config_errors
@@ -109,4 +109,4 @@ def main(arguments: Words = None) -> None:
             some = text.batch.rows(0, TEXTS)
             seen = attention_maps(model, some.inputs_BT, **some.given)
         written = write(report(cfg, content, outcomes, seen), given.folder / "probes")
-        say(f"written: {', '.join(map(str, written))}")
+        say(filled(f"written: {', '.join(map(str, written))}"))

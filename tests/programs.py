@@ -14,6 +14,7 @@ import os, signal, sys
 def state():
     streams = sys.stdout, sys.stderr, sys.excepthook
     return *streams, signal.getsignal(signal.SIGINT), dict(os.environ), list(sys.path)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 before = state()
 import rope_lab
 assert state() == before

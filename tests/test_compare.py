@@ -350,6 +350,18 @@ def test_only_yes_begins(answer, monkeypatch):
             ask(bill)
 
 
+def test_a_declined_call_leaves_what_another_began(tmp_path, imports, monkeypatch):
+    def declined(question):
+        (tmp_path / "it" / "runs").mkdir()
+        return "n"
+
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", declined)
+    assert run(tmp_path, yes=False).returncode == 12
+    assert [path.name for path in tmp_path.glob("it/code/*/*")] == ["mine.py"]
+
+
 def test_copies_are_written_to_no_link(tmp_path, imports):
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "elsewhere").mkdir()

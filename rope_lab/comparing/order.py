@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rope_lab.comparing.launching import RUNS
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
 from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
@@ -75,8 +76,9 @@ class Order:
             raise ConfigError(f"--difference {self.difference:g}: must be a number above 0")
         if self.most_pairs < FEWEST_PAIRS:
             raise ConfigError(f"--pairs-at-most {self.most_pairs}: must be {FEWEST_PAIRS} or more")
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ConfigError(f"--out {self.folder}: is not a directory")
+        for path in (self.folder, *self.folder.parents):
+            if path.exists() and not path.is_dir():
+                raise ConfigError(f"--out {self.folder}: {path} is not a directory")
         if self.folder.is_symlink() and not self.folder.exists():
             raise ConfigError(f"--out {self.folder}: is a link to nothing")
         code = self.folder / CODE
@@ -121,15 +123,16 @@ class Order:
 
     @contextmanager
     def code_copied(self) -> Iterator[None]:
-        """Copy the user's own files; an error within the block removes what was made for them.
-        Raises ConfigError if a copy was edited.
+        """Copy the user's own files; an error within the block removes what was made for them, unless
+        another call has begun runs there meanwhile. Raises ConfigError if a copy was edited.
         """
         new = [path for path in (self.copies, *self.copies.parents) if not path.exists()]
         try:
             self._copy_code()
             yield
         except BaseException:
-            if self.copies in new:
+            is_used = (self.folder / RUNS).exists()
+            if self.copies in new and not is_used:
                 shutil.rmtree(self.copies, ignore_errors=True)
             for path in new:
                 with suppress(OSError):  # of files of others in it

@@ -97,7 +97,7 @@ def _share(budget: str) -> float:
     is_number = number != budget and number.replace(".", "", 1).isdecimal()
     if not is_number or float(number) > MOST_BUDGET:
         most = f"must be a share of the steps, 5%, and at most {MOST_BUDGET}%"
-        raise ConfigError(f"--budget {show(budget)}: {most}")
+        raise ConfigError(f"--budget {show(budget)}: {most}; --at-most 2h limits the time")
     return float(number) / 100
 
 
