@@ -123,8 +123,8 @@ class Order:
 
     @contextmanager
     def code_copied(self) -> Iterator[None]:
-        """Copy the user's own files; an error within the block removes what was made for them, unless
-        another call has begun runs there meanwhile. Raises ConfigError if a copy was edited.
+        """Copy the user's own files. An error in the block removes what was made for them, unless
+        another call has begun runs there. Raises ConfigError if a copy was edited.
         """
         new = [path for path in (self.copies, *self.copies.parents) if not path.exists()]
         try:
