@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from conftest import TINY
 from killed import killed_after
 from trained import command
 
-from rope_lab.comparing import asking, launching, searching
+from rope_lab.comparing import asking, launching, searching, timing
 from rope_lab.comparing import command as compare
 from rope_lab.comparing.launching import Stopped
 from rope_lab.comparing.timing import run_seconds
@@ -348,6 +349,17 @@ def test_only_yes_begins(answer, monkeypatch):
     else:
         with pytest.raises(Stopped):
             ask(bill)
+
+
+def test_a_signal_before_the_bill_leaves_nothing(tmp_path, imports, monkeypatch):
+    def interrupted(cfg):
+        signal.raise_signal(signal.SIGINT)
+        return 1.0
+
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.setattr(timing, "seconds_of", interrupted)
+    assert run(tmp_path).returncode == 128 + signal.SIGINT
+    assert not (tmp_path / "it").exists()
 
 
 def test_a_declined_call_leaves_what_another_began(tmp_path, imports, monkeypatch):

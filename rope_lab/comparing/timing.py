@@ -5,11 +5,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from rope_lab import command
+from rope_lab.comparing.launching import Stopped
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.launch.pool import start_server
@@ -17,6 +19,7 @@ from rope_lab.text import ConfigError, Record, first_line
 from rope_lab.train import torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import by_length
+from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import build, evaluate_now, resolve, update
 
 WARM, TIMED = 2, 5  # steps
@@ -25,19 +28,33 @@ LEAST = 2  # runs of which steps are taken: one of each scheme
 
 def run_seconds(jobs: Sequence[Job], launcher: Record) -> float | None:
     """The mean seconds of a run, side by side as the launcher would run them; None on a cluster,
-    whose machines are others. Raises ConfigError if a run cannot begin.
+    whose machines are others. Raises ConfigError if a run cannot begin, and Stopped after a signal.
     """
     at_once, threads = sweep.shares(launcher)
     configs = [replace(job.cfg, threads=job.cfg.threads or threads) for job in jobs]
     kind = launcher["_target_"].rpartition(".")[2]
     if kind == "BasicLauncher":
-        return statistics.mean(map(seconds_of, configs[:LEAST]))
+        with _stopped_by_signals():
+            return statistics.mean(map(seconds_of, configs[:LEAST]))
     if kind != "in_children":
         return None
     start_server()
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(at_once, context, command.begin) as children:
+    with _stopped_by_signals(), ProcessPoolExecutor(at_once, context, command.begin) as children:
         return statistics.mean(children.map(seconds_of, configs[: max(LEAST, at_once)]))
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """A block after whose end a signal raises Stopped, so that its children have ended, too."""
+    with Stop() as stop:
+        try:
+            yield
+        except BrokenProcessPool:  # the signal has ended the children
+            if not stop.caught:
+                raise
+    if stop.caught:
+        raise Stopped("stopped before the bill; the same command asks again", 128 + stop.caught)
 
 
 def mean_seconds(counts: Mapping[Job, int], launcher: Record) -> float | None:
