@@ -56,7 +56,7 @@ report: $(READY) ## write results/report.html: verdicts, charts and every run (A
 site: $(READY) ## build these pages and the report as HTML in site/, for a static web host
 	.venv/bin/python scripts/make_site.py site && $(RUN) rope_lab.report results --out site/report.html
 
-test: $(READY) ## run the tests (4 minutes on 2 cores)
+test: $(READY) ## run the tests (2 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(RUN) pytest -n auto
 
 test-slow: $(READY) ## run the slower tests: every page and scheme, signals, kills, torchrun, W&B without a network

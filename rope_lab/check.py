@@ -9,6 +9,7 @@ something is wrong.
 import inspect
 from collections.abc import Iterator
 
+from rope_lab import command
 from rope_lab.checking import Wrong
 from rope_lab.checking.schemes import scheme_checks
 from rope_lab.checking.tasks import task_checks
@@ -59,3 +60,8 @@ def main(arguments: Words = None) -> None:
         parser.exit(2, f"{error}\n")
     say("not all checks passed" if wrong else "all checks passed")
     parser.exit(wrong)
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

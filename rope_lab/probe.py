@@ -18,6 +18,9 @@ import copy
 from dataclasses import asdict
 from pathlib import Path
 
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
+# isort: split
 import torch
 from tqdm import tqdm
 
@@ -110,3 +113,8 @@ def main(arguments: Words = None) -> None:
             seen = attention_maps(model, some.inputs_BT, **some.given)
         written = write(report(cfg, content, outcomes, seen), given.folder / "probes")
         say(filled(f"written: {', '.join(map(str, written))}"))
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()

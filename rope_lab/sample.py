@@ -7,6 +7,9 @@ text and held-out problems.
 
 from pathlib import Path
 
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
+# isort: split
 import numpy as np
 
 from rope_lab.model.transformer import Transformer
@@ -107,3 +110,8 @@ def main(arguments: Words = None) -> None:
         choose = chooser(task, given.temperature, given.top_k, given.seed)
         completion = complete(cfg, task, model, prompt, choose)
         say(prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
+
+
+if __name__ == "__main__":
+    command.begin()
+    main()
