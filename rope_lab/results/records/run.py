@@ -199,7 +199,7 @@ def reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        if first["type"] != "missing":
+        if first["type"] != "missing" and not isinstance(first["input"], dict):
             where += f" is {one_line(repr(first['input']), 40)}"
         said = first["msg"].removeprefix("Value error, ")
         return f"{where}: {said}".removeprefix(": ")
