@@ -70,7 +70,7 @@ def rendered(page: Path, pages: list[Path], out: Path) -> str:
     """The body of a page; files of the repository that it links to are copied."""
 
     def linked(match: re.Match) -> str:
-        """A link or picture of the site; the text alone if the target (a folder) is not there."""
+        """A link or picture of the site; only its text if there is no such file."""
         name, link = match.groups()
         target = (page.parent / html.unescape(link)).resolve()
         if "://" in link:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import TINY
+from conftest import ROOT, TINY
 from killed import killed_after
 from trained import command
 
@@ -18,8 +18,11 @@ from rope_lab.comparing import asking, launching, searching, timing
 from rope_lab.comparing import command as compare
 from rope_lab.comparing.launching import Stopped
 from rope_lab.comparing.timing import run_seconds
+from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.bill import Bill
+from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
+from rope_lab.results.views.verdict_figure import paired
 from rope_lab.train import plugin, provenance
 
 MINE = """
@@ -330,6 +333,15 @@ def test_nobody_to_ask_begins_nothing(tmp_path, imports):
     said = run(tmp_path, yes=False)
     assert said.returncode == 12
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["mine.py"]
+
+
+def test_long_names_stand_side_by_side_in_the_figure():
+    kept = ROOT / "results" / "compare" / "roper-rope-substring_by_prefix-quick" / "plan.yaml"
+    ((result, *_), *_), _ = outcomes.read(kept, Published())
+    short, long = ("RoPER", "RoPE"), ("partial_key_offset_roper", "partial_key_offset")
+    widths = [paired(result, names, ("red", "blue")).width for names in (short, long)]
+    assert widths[0] == 220
+    assert widths[1] / 2 > 7 * len(long[0])  # pixels of a bold letter
 
 
 @pytest.mark.parametrize("answer", [EOFError, KeyboardInterrupt, "n", "y"])

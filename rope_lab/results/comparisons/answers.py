@@ -34,7 +34,7 @@ class Comparison:
     """A question: ours − theirs under a measure, over pairs of runs with the same seed.
 
     name, task, scale: empty if no table shows it
-    test:      a name of TESTS; empty: none, there is an estimate alone
+    test:      a name of TESTS; empty: estimate only
     report:    of the task
     published: published gains of ours over theirs, in the measure's unit
     margin:    ours matches theirs if the interval excludes that it is worse by so much

@@ -21,8 +21,8 @@ def say_markdown(text: str) -> None:
 
 
 def fitted(text: str, width: float) -> str:
-    """Markdown as plain text: a paragraph with a line wider than `width` is filled anew, and a
-    wider table has a line a cell, none for an empty one.
+    """Markdown as plain text: a paragraph with a line wider than `width` is wrapped, and a wider
+    table has a line per cell, none for an empty one.
     """
     parts = []
     for lines in _blocks(text):

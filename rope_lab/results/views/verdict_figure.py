@@ -6,7 +6,8 @@ from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.views import charts
 
 GREY = "#8c959f"
-WIDTH, HEIGHT = 220, 260  # pixels
+WIDTH, HEIGHT = 220, 260  # pixels; wider if names are long
+LETTER = 8  # pixels, of a name
 
 
 def paired(result: Result, names: tuple[str, str], colors: tuple[str, str]) -> alt.LayerChart:
@@ -27,4 +28,5 @@ def paired(result: Result, names: tuple[str, str], colors: tuple[str, str]) -> a
     joined = base.mark_line(color=GREY, strokeWidth=1, opacity=0.7).encode(detail="seed:N")
     dots = base.mark_circle(size=55, opacity=0.9).encode(color=color, tooltip=["seed", "value"])
     means = base.mark_tick(thickness=3, size=34).encode(y=y.aggregate("mean"), color=color)
-    return alt.layer(joined, dots, means).properties(width=WIDTH, height=HEIGHT)
+    width = max(WIDTH, 2 * LETTER * max(map(len, names)))
+    return alt.layer(joined, dots, means).properties(width=width, height=HEIGHT)
