@@ -49,7 +49,7 @@ class Order:
     ours, theirs, task: names, or paths of files
     measure:   see `freeze.measure_of`
     search:    the number of rates, and of seeds at the best ones
-    difference: the smallest one of interest; None: the rule of `number_of_pairs.smallest_difference`
+    difference: the smallest one of interest; None: that of `number_of_pairs`
     most_pairs: of the verdict
     label:     the name of our scheme on the page; empty for that of its file
     overrides: settings of all runs
