@@ -1,5 +1,6 @@
 """A table's search of learning rates, for each task and scheme on one seed; and what runs cost."""
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -7,14 +8,17 @@ from rope_lab.comparing.timing import run_seconds
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.results.plans.bill import Bill, duration
+from rope_lab.results.plans.freeze import measure_of
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_ended
-from rope_lab.text import Record
+from rope_lab.results.records.run import Run
+from rope_lab.text import ConfigError, Record
 
 Cell = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Cell, str]  # its best rate, as an override
 TIMED = 2  # runs of a task of which steps are taken
 RATE = "train.lr="
+OWN = "score"  # the measure of a task
 
 
 def cell_of(words: Iterable[str]) -> Cell:
@@ -33,21 +37,30 @@ def searched_rates(jobs: Sequence[Job], extra: Sequence[str]) -> dict[Cell, dict
     return searched
 
 
-def best_rates(jobs: Sequence[Job], extra: Sequence[str]) -> Best:
-    """The best rate of each cell whose runs have all ended, by the measure of its task; of equal
-    ones the first. A diverged run is the worst.
+def best_rates(jobs: Sequence[Job], extra: Sequence[str], measures: dict[Cell, str]) -> Best:
+    """The best rate of each cell whose runs have all ended; of equal ones the first. A diverged run
+    is the worst. Raises ConfigError.
 
-    jobs: of the search
+    jobs:     of the search
+    measures: by what the rate of a cell is chosen, as `rope-lab compare --measure` names it
     """
-    gains = {}
-    for run_id, run in read_ended(Path(jobs[0].cfg.out)).items():
-        gains[run_id] = Published().report_of(run).measure.gain(run)
+    ended = read_ended(Path(jobs[0].cfg.out))
     best: Best = {}
     for cell, at_rate in searched_rates(jobs, extra).items():
         ids = {rate: job.identity.run_id for rate, job in at_rate.items()}
-        if all(run_id in gains for run_id in ids.values()):
-            best[cell] = max(ids, key=lambda rate: gains[ids[rate]])
+        if all(run_id in ended for run_id in ids.values()):
+            gains = {rate: _gain(ended[run_id], measures[cell]) for rate, run_id in ids.items()}
+            best[cell] = max(gains, key=gains.__getitem__)
     return best
+
+
+def _gain(run: Run, name: str) -> float:
+    """What a run scores, higher is better. Raises ConfigError."""
+    measure = measure_of(Published().report_of(run), name)
+    gain = measure.gain(run)
+    if run.status == "finished" and gain == -math.inf:
+        raise ConfigError(f"measure: {name}: the runs do not record it")
+    return gain
 
 
 def bill_of(jobs: Sequence[Job], launcher: Record) -> str:

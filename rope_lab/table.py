@@ -20,8 +20,9 @@ from rope_lab.comparing.asking import exit_after
 from rope_lab.files import digest
 from rope_lab.launch import sweep
 from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.freeze import check_measure
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
-from rope_lab.searches import RATE, Best, best_rates, bill_of, cell_of, searched_rates
+from rope_lab.searches import OWN, RATE, Best, Cell, best_rates, bill_of, cell_of, searched_rates
 from rope_lab.text import ConfigError, Record, Words, argument_parser, filled, nearest, say, show
 from rope_lab.train import config
 from rope_lab.train.instantiate import names
@@ -41,6 +42,7 @@ class Block:
     settings: overrides that all of these runs share, unless the scheme has others
     rates:    learning rates to search: each scheme is first run at all of them, on the seed
               `search`, and then at its best on its `seeds`; none: that of the settings
+    measure:  by which the best rate is chosen: the task's own, or a metric such as `length/24`
     """
 
     task: str | list[str]
@@ -49,20 +51,24 @@ class Block:
     settings: list[str] = field(default_factory=list)
     rates: list[Positive] = field(default_factory=list)
     search: int = 100
+    measure: str = OWN
+
+    @property
+    def tasks(self) -> list[str]:
+        return [self.task] if isinstance(self.task, str) else self.task
 
     def runs(self, rest: Sequence[str] = (), best: Best | None = None) -> list[list[str]]:
         """The overrides of each run; REST stands for the schemes `rest`. If rates are searched, the
         runs of the search, and then those whose best rate is known.
         """
-        tasks = [self.task] if isinstance(self.task, str) else self.task
         seeds_of_row = {}
         for row, seeds in self.seeds.items():
             seeds_of_row |= dict.fromkeys(rest if row == REST else [row], seeds)
         runs = []
-        for task, row, rate in product(tasks, seeds_of_row, self.rates):
+        for task, row, rate in product(self.tasks, seeds_of_row, self.rates):
             runs.append(self._run(task, row, self.search, f"{RATE}{rate:g}"))
         every = sorted(set().union(*seeds_of_row.values()))
-        for seed, task, row in product(every, tasks, seeds_of_row):
+        for seed, task, row in product(every, self.tasks, seeds_of_row):
             if seed not in seeds_of_row[row]:
                 continue
             words = self._run(task, row, seed)
@@ -93,14 +99,27 @@ class RunTable:
 
     def runs(self, best: Best | None = None) -> list[list[str]]:
         """The overrides of each run, as in Block."""
+        runs = []
+        for block in self.blocks:
+            runs += block.runs(self._rest(), best)
+        return runs
+
+    def measures(self) -> dict[Cell, str]:
+        """By what the best rate of each cell is chosen. Raises ConfigError."""
+        found = {}
+        for block in self.blocks:
+            for task in block.tasks:
+                check_measure(task, block.measure)
+            for words in block.runs(self._rest()):
+                found[cell_of(words)] = block.measure
+        return found
+
+    def _rest(self) -> list[str]:
+        """The schemes that no block names."""
         named = set()
         for block in self.blocks:
             named |= {row.split()[0] for row in block.seeds}
-        rest = [name for name in names("position") if name not in named]
-        runs = []
-        for block in self.blocks:
-            runs += block.runs(rest, best)
-        return runs
+        return [name for name in names("position") if name not in named]
 
 
 def of_study(study: Study) -> RunTable:
@@ -173,11 +192,12 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     searches = _jobs(tables, {}, extra)
     if not any(block.rates for table in tables for block in table.blocks):
         return sweep.launch(searches, settings, Path(name).stem, not only_list, shows_scores)
-    known = best_rates(searches, extra)
+    measures = _measures(tables)
+    known = best_rates(searches, extra, measures)
     while True:  # the search, then the runs at the best rates
         every = _jobs(tables, known, extra)
         status = sweep.launch(every, settings, Path(name).stem, not only_list)
-        best = best_rates(searches, extra)
+        best = best_rates(searches, extra, measures)
         if status or best == known:
             return status
         known = best
@@ -191,7 +211,7 @@ def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
     tables, extra, settings = _asked(name, overrides, jobs)
     searches = _jobs(tables, {}, extra)
     rates = {cell: next(iter(jobs)) for cell, jobs in searched_rates(searches, extra).items()}
-    rates |= best_rates(searches, extra)
+    rates |= best_rates(searches, extra, _measures(tables))
     return bill_of(_jobs(tables, rates, extra), settings)
 
 
@@ -212,6 +232,14 @@ def _asked(
         if key_of(word) in chosen:
             raise ConfigError(f"{word}: the table sets it")
     return tables, extra, settings
+
+
+def _measures(tables: list[RunTable]) -> dict[Cell, str]:
+    """By what the best rate of each cell of the tables is chosen. Raises ConfigError."""
+    found: dict[Cell, str] = {}
+    for table in tables:
+        found |= table.measures()
+    return found
 
 
 def _jobs(tables: list[RunTable], best: Best, extra: list[str]) -> list[sweep.Job]:

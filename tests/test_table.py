@@ -3,16 +3,18 @@
 import re
 
 import pytest
+from builders import make_run
 from conftest import ROOT, SCHEMES, TINY
 from trained import command
 
-from rope_lab import table
+from rope_lab import searches, table
 from rope_lab.launch import sweep
 from rope_lab.plan import main as plan
 from rope_lab.results.__main__ import main as results
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import read_kept
+from rope_lab.searches import cell_of
 from rope_lab.train.instantiate import names
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -200,6 +202,33 @@ about: mine
 blocks:
   - {task: substring_by_prefix, scale: quick, seeds: {rope: 0-1, none: 0}, rates: [0.5, 1e-3]}
 """
+
+
+@pytest.mark.parametrize(
+    ("measure", "best"),
+    [("score", "train.lr=0.001"), ("eval/loss", "train.lr=0.002"), ("length/20", "train.lr=0.004")],
+)
+def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, best):
+    words = ["task=substring_by_index", "position=rope", "seed=100"]
+    jobs = sweep.compose_jobs([[*words, f"train.lr={rate}"] for rate in (0.001, 0.002, 0.004)])
+    of = {"eval/accuracy": [3, 2, 1], "eval/loss": [2, 1, 3], "length/20": [1, 2, 3]}
+    ended = {}
+    for number, job in enumerate(jobs):
+        make_run(tmp_path, "rope", number, 0.0, metrics={name: of[name][number] for name in of})
+        ended[job.identity.run_id] = read(tmp_path)[0][-1]
+    monkeypatch.setattr(searches, "read_ended", lambda _: ended)
+    cell = cell_of(words)
+    assert searches.best_rates(jobs, [], {cell: measure}) == {cell: best}
+
+
+@pytest.mark.parametrize("task", ["substring_by_prefix", "[reverse_string, substring_by_prefix]"])
+def test_a_measure_that_no_run_records_is_refused_first(run, tmp_path, task):
+    text = SEARCH.replace("substring_by_prefix", task).replace("quick", "quick, measure: lenth/6")
+    (tmp_path / "mine.yaml").write_text(text)
+    done = run("mine.yaml", BASIC)
+    assert done.returncode == 2
+    assert "lenth/6: no run records it" in done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

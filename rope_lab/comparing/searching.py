@@ -45,7 +45,7 @@ def search(order: Order, asks: Asks) -> Found:
 
     Raises Stopped, also if a comparison of these schemes can show no difference.
     """
-    _check_measure(order)
+    freeze.check_measure(order.task, order.measure)
     with order.code_copied():
         rates = _planned(order)
         _ask(order, rates, asks)
@@ -54,12 +54,6 @@ def search(order: Order, asks: Asks) -> Found:
     _check_room(order, result)
     best = dict(zip(order.schemes, state.best.values(), strict=True))
     return Found(best, state.rates, result, list(runs.values()))
-
-
-def _check_measure(order: Order) -> None:
-    """Raises ConfigError if a task of ours has no such measure."""
-    report = Published().report(run_name(order.task), {"eval/accuracy", "eval/loss"}, {})
-    freeze.measure_of(report, order.measure)
 
 
 def _planned(order: Order) -> RateSearch:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import yaml
 
-from rope_lab.results.plans.study import NAME, Plan, Study, called, from_yaml
-from rope_lab.results.records.catalogue import TaskReport
+from rope_lab.results.plans.study import NAME, Plan, Study, called, from_yaml, run_name
+from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.measures import Measure
 from rope_lab.text import ConfigError, Record, Settings
 
@@ -59,6 +59,12 @@ def measure_of(report: TaskReport, name: str) -> Measure:
         f"--measure {name}: no run records it; score, steps, or a metric such as "
         "eval/loss or length/24"
     )
+
+
+def check_measure(task: str, name: str) -> None:
+    """Raise ConfigError if a task, a name or a file, has no such measure."""
+    report = Published().report(run_name(task), {"eval/accuracy", "eval/loss"}, {})
+    measure_of(report, name)
 
 
 def fresh_seeds(pairs: int, known: Collection[int]) -> list[int]:
