@@ -80,6 +80,7 @@ def main(arguments: Words = None) -> None:
     parser.add_argument(
         "prompt",
         nargs="*",
+        default=[],
         metavar="PROMPT",
         help="text in the task's alphabet, or a task's settings",
     )

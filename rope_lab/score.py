@@ -154,7 +154,13 @@ def write(scheme: str, out: Path, settings: Sequence[str]) -> None:
 def _parser() -> ArgumentParser:
     parser = argument_parser("score", __doc__)
     parser.add_argument("scheme", metavar="SCHEME")
-    parser.add_argument("overrides", nargs="*", help="settings of all runs: device=cpu")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="settings of all runs: device=cpu",
+    )
     parser.add_argument(
         "--task", action="append", choices=PROTOCOL["tasks"], help="default: all nine"
     )

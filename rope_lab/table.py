@@ -173,7 +173,13 @@ def main(arguments: Words = None) -> None:
     parser.add_argument(
         "--bill", action="store_true", help="run nothing, only say how long the missing runs take"
     )
-    parser.add_argument("overrides", nargs="*", help="settings of all runs: wandb.mode=disabled")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="settings of all runs: wandb.mode=disabled",
+    )
     given = parser.parse_intermixed_args(arguments)
     asked = given.table, given.overrides, given.jobs
     if given.bill:

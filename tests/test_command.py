@@ -90,6 +90,15 @@ def test_each_command_is_listed_and_completed_as_its_help_says(name, capsys):
     assert options == {*completion.options(name)}
 
 
+@pytest.mark.parametrize(
+    ("name", "missing"), [("table", "TABLE"), ("score", "SCHEME"), ("sample", "FOLDER")]
+)
+def test_only_what_is_required_is_missed(name, missing, capsys):
+    with same_process(), pytest.raises(SystemExit):
+        commands.run([name])
+    assert capsys.readouterr().err.endswith(f"are required: {missing}\n")
+
+
 def test_a_mistyped_command_is_answered_with_the_nearest(capsys):
     with pytest.raises(SystemExit) as ended:
         commands.run(["trian"])

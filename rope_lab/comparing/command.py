@@ -98,7 +98,7 @@ def _parser() -> ArgumentParser:
     add = parser.add_argument
     add("ours", metavar="MINE")
     add("theirs", metavar="OTHER")
-    add("overrides", nargs="*", metavar="NAME=VALUE", help="settings of all runs")
+    add("overrides", nargs="*", default=[], metavar="NAME=VALUE", help="settings of all runs")
     add("--task", required=True)
     add("--scale", default="quick", help="default: quick")
     add("--measure", default="score", help="score, steps, or a metric (default: score)")

@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argument_parser("show", __doc__)
     parser.add_argument("scheme", metavar="SCHEME", help="a name, or a file: ./mine.py")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the page as HTML")
-    parser.add_argument("settings", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("settings", nargs="*", default=[], help=argparse.SUPPRESS)
     given = parser.parse_intermixed_args(arguments)
     for word in given.settings:
         remedy = "write a class in ./mine.py that has it as default, and show that"
