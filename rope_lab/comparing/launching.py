@@ -107,16 +107,21 @@ class RateSearch:
     jobs: dict[Cell, Job] = field(default_factory=dict)
 
     def progress(self) -> Progress:
-        """The runs that have ended, and how far the search is."""
-        while True:
-            of_jobs = ended(list(self.jobs.values()), self.folder)
-            runs = {cell: of_jobs[job] for cell, job in self.jobs.items() if job in of_jobs}
-            state = self.plan.progress({cell: self.gain(run) for cell, run in runs.items()})
-            new = [cell for cell in state.missing if cell not in self.jobs]
-            if not new:
-                return runs, state
+        """The runs that have ended, and how far the search is; afterwards each run that is missing
+        has a job.
+        """
+        runs, state = self._read()
+        while new := [cell for cell in state.missing if cell not in self.jobs]:
             words = [words_of(self.common, cell) for cell in new]
             self.jobs.update(zip(new, jobs_of(words, self.folder), strict=True))
+            runs, state = self._read()  # some may have ended before
+        return runs, state
+
+    def _read(self) -> Progress:
+        """The runs that have ended, of those with a job, and how far the search is."""
+        of_jobs = ended(list(self.jobs.values()), self.folder)
+        runs = {cell: of_jobs[job] for cell, job in self.jobs.items() if job in of_jobs}
+        return runs, self.plan.progress({cell: self.gain(run) for cell, run in runs.items()})
 
     def made(self, launcher: Record, name: str) -> Progress:
         """All its runs, made if they are missing, and what it found. Raises Stopped."""

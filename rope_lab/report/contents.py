@@ -30,8 +30,8 @@ def contents(
     for folder, (runs, problems) in recorded.items():
         if folder not in own:
             kept = _of_kept(folder, runs, problems, published)
-            unasked = folder not in given and not asks and kept.published.compares
-            shown.append(replace(kept, below=bool(own) or unasked))
+            is_beside = not (folder in given or asks) and kept.published.compares
+            shown.append(replace(kept, below=is_beside or bool(own)))
     return sorted(shown, key=lambda content: (content.below, content.published.compares))
 
 

@@ -178,8 +178,9 @@ def _candidates(setups: list[Setup]) -> list[tuple[str, ByValue]]:
     for setting in sorted(varied, reverse=True):
         if setting == "eval.every":  # how often one looks changes no score
             continue
-        rest = settings[varied].drop(columns=setting).to_numpy().tolist()
-        for same in settings.groupby(list(map(str, rest)), sort=False).groups.values():
+        others = settings[varied].drop(columns=setting).to_numpy().tolist()
+        one_string_each = [str(values) for values in others]
+        for same in settings.groupby(one_string_each, sort=False).groups.values():
             values = _by_value(setting, [setups[at] for at in same])
             fewest = 2 if all(map(is_number, values)) else FEWEST_WORDS
             if len(values) >= fewest:

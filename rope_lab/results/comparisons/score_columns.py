@@ -89,12 +89,12 @@ def columns(setup: Setup, setups: list[Setup]) -> list[Column]:
 
 def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Column:
     """The scores under a recipe; of schemes that were run at RATES too, at the best."""
-    own, found = setup.settings["train.lr"], scores(setup, length)
+    found = scores(setup, length)
     at_rate = {}
     for each in setups:
         rate = each.settings["train.lr"]
-        if setup.is_alike(each) and rate / own in RATES:
-            at_rate[rate] = found if each is setup else scores(each, length)
+        if setup.is_alike(each) and rate / setup.settings["train.lr"] in RATES:
+            at_rate[rate] = scores(each, length)
     searched = {}
     for scheme in found:
         rates = {rate: each[scheme] for rate, each in at_rate.items() if scheme in each}

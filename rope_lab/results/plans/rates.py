@@ -63,27 +63,38 @@ class Search:
         return len(self.schemes) * (self.rates + finalists * (len(self.seeds) - 1))
 
     def progress(self, gains: Gains) -> SearchState:
-        """What it has found in the runs that have ended, and which runs are next."""
+        """What it has found in the runs that have ended, and which runs are next: all of its steps
+        are gone through again, up to the first run that is missing.
+        """
         rates, widenings = self.grid, WIDENINGS
         finalists: dict[str, list[float]] = {}  # of each scheme, once every rate has been tried
         while True:
             missing = [cell for cell in self._cells(rates, finalists) if cell not in gains]
             if missing:
                 return SearchState(missing, rates)
-            seeds = self.seeds if finalists else self.seeds[:1]
-            best = {}
-            for scheme in self.schemes:
-                best[scheme] = self._ranked(scheme, finalists.get(scheme, rates), seeds, gains)[0]
+            best = self._best(rates, finalists, gains)
             beyond = _beyond(rates, best.values())
             if beyond and widenings:
-                rates, widenings = sorted([*rates, *beyond]), widenings - 1
+                rates = sorted([*rates, *beyond])
+                widenings -= 1
                 finalists = {scheme: [*own, *beyond] for scheme, own in finalists.items()}
             elif not finalists:
                 for scheme in self.schemes:
-                    finalists[scheme] = self._ranked(scheme, rates, seeds, gains)[:FINALISTS]
+                    ranked = self._ranked(scheme, rates, self.seeds[:1], gains)
+                    finalists[scheme] = ranked[:FINALISTS]
             else:
                 at_end = [scheme for scheme, rate in best.items() if _beyond(rates, [rate])]
                 return SearchState([], rates, best, at_end)
+
+    def _best(
+        self, rates: list[float], finalists: dict[str, list[float]], gains: Gains
+    ) -> dict[str, float]:
+        """The best rate of each scheme so far: on the first seed, or of the finalists on all."""
+        seeds = self.seeds if finalists else self.seeds[:1]
+        best = {}
+        for scheme in self.schemes:
+            best[scheme], *_ = self._ranked(scheme, finalists.get(scheme, rates), seeds, gains)
+        return best
 
     def _cells(self, rates: list[float], finalists: dict[str, list[float]]) -> list[Cell]:
         """Every rate on the first seed, then the finalists on all seeds."""

@@ -178,18 +178,12 @@ def setups_of(runs: list[Run], published: Published) -> list[Setup]:
     setups = []
     for _, alike in table.groupby(["task", "scale"]):
         recipes = [rows for _, rows in alike.groupby(recipe_of)]
-        most = max(map(_usualness, recipes))
-        usual = [_settings(rows) for rows in recipes if _usualness(rows) == most]
+        usual = _usual(recipes)
         for rows in recipes:
             setup = Setup(rows, published, _unlike(_settings(rows), usual))
             setup.outdated = [run for run in outdated if run.recipe_id == setup.recipe_id]
             setups.append(setup)
-
-    def order(setup: Setup) -> tuple:
-        ranks = rank(published.scales, setup.scale), rank(published.tasks, setup.task)
-        return *ranks, setup.scale, setup.task, setup.variant, setup.recipe_id
-
-    return sorted(setups, key=order)
+    return sorted(setups, key=_order)
 
 
 def of_newest_code(runs: list[Run]) -> tuple[list[Run], list[Run]]:
@@ -235,6 +229,21 @@ def _usualness(rows: pd.DataFrame) -> Usualness:
     alike = [usual.get(key, value) in (value, "auto") for key, value in settings.items()]
     has_no_parent = "parent.recipe_id" not in settings
     return Usualness(has_no_parent, -alike.count(False), len(rows))
+
+
+def _usual(recipes: list[pd.DataFrame]) -> list[Settings]:
+    """The settings of the most usual recipe of a task and scale; of several, if they are equally
+    usual.
+    """
+    most = max(map(_usualness, recipes))
+    return [_settings(rows) for rows in recipes if _usualness(rows) == most]
+
+
+def _order(setup: Setup) -> tuple:
+    """As in published.yaml, then by name."""
+    published = setup.published
+    ranks = rank(published.scales, setup.scale), rank(published.tasks, setup.task)
+    return *ranks, setup.scale, setup.task, setup.variant, setup.recipe_id
 
 
 def _unlike(own: Settings, usual: list[Settings]) -> str:

@@ -62,13 +62,18 @@ class Content:
 
     @cached_property
     def sections(self) -> dict[Setup | Sweep, Section]:
-        """Of each setup and sweep, in the order of the setups; a sweep stands in the place of its
-        first setup.
+        """Of each sweep, and of each setup in none; a sweep stands in the place of its first
+        setup.
         """
-        within: dict[Setup, Setup | Sweep] = {setup: setup for setup in self.setups}
-        for sweep in reversed(grids.find(self.setups)):
-            within |= dict.fromkeys(sweep.others, sweep)
-        return {each: self._section(each) for each in within.values()}
+        shown_in: dict[Setup, Setup | Sweep] = {setup: setup for setup in self.setups}
+        for sweep in reversed(grids.find(self.setups)):  # the longest is last, and wins
+            for setup in sweep.others:
+                shown_in[setup] = sweep
+        found = {}
+        for each in shown_in.values():
+            if each not in found:
+                found[each] = self._section(each)
+        return found
 
     def _section(self, each: Setup | Sweep) -> Section:
         if isinstance(each, Sweep):
