@@ -20,7 +20,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
 
-SEARCH_PAIRS, MOST_PAIRS, LEAST_KEPT = 5, 40, 8
+SEARCH_PAIRS, MOST_PAIRS, LEAST_KEPT = 5, 24, 8
 WANTED = (0.8, 1.0, 1.5)  # differences of interest, in standard deviations
 
 

@@ -1,8 +1,9 @@
-"""The tables of results/shipped/README.md: every scheme at its best learning rate, with the size of
-its KV cache and the time of a step.
+"""Tables of every scheme at its best learning rate, with the size of its KV cache and the time of a
+step: of results/grid/ and results/shipped/, or of another FOLDER.
 
-`python scripts/shipped_page.py [FOLDER]` rewrites them between their marks, `<!-- shipped -->`,
-from the kept runs of `rope-lab table shipped`.
+`python scripts/best_rates.py [FOLDER…]` rewrites the part of FOLDER/README.md between the marks
+`<!-- best rates -->` and `<!-- /best rates -->`, from the kept runs beside it. They are those of
+`rope-lab table FOLDER/table.yaml`, or of our table of the folder's name.
 """
 
 import re
@@ -18,17 +19,24 @@ import torch
 from rope_lab import table
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.plans.freeze import measure_of
 from rope_lab.results.records.catalogue import Published, TaskReport
+from rope_lab.results.records.frame import scheme_names
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.views.tables import NONE, Table, counted, markdown, mean_of, signed
+from rope_lab.table import Block
 from rope_lab.train import config, trainer
 
 BASELINE = "rope"
-MARK = re.compile(r"(<!-- shipped -->\n).*?(\n<!-- /shipped -->)", re.DOTALL)
-# Measures beside a task's own, in texts four times as long as in training.
-LONGER = {"needle": f"{LENGTH}/256", "text": f"{LENGTH_LOSS}/256"}
+MARK = re.compile(r"(<!-- best rates -->\n).*?(\n<!-- /best rates -->)", re.DOTALL)
+# Measures beside a task's own, of problems longer than in training, and their columns.
+LONGER = {
+    "needle": {"four times as long": f"{LENGTH}/256"},
+    "text": {"four times as long": f"{LENGTH_LOSS}/256"},
+    "grid": {f"{columns} columns": f"{LENGTH}/{columns}" for columns in (6, 7, 8, 10)},
+}
 SIZE = ("model.d_model=64", "model.n_heads=4", "model.n_layers=6", "device=cpu")
 TRAINED, READ = 128, 512  # tokens of a text in training, and in the cache
 NOTE = (
@@ -39,48 +47,47 @@ NOTE = (
 )
 
 
-def pages_part(runs: Sequence[Run]) -> str:
-    """A table for each task of the table `shipped`, as Markdown."""
+def pages_part(runs: Sequence[Run], blocks: Sequence[Block]) -> str:
+    """A table for each task of a table's blocks, as Markdown."""
     sizes: dict[str, float] = {}
     parts = [NOTE]
-    for block in table.find("shipped")[0].blocks:
+    for block in blocks:
+        of_block = [run for run in runs if run.task in block.tasks and run.scale == block.scale]
+        names = scheme_names(of_block)
         of_scheme: dict[str, list[Run]] = {}
-        for run in runs:
-            here = (run.task, run.scale) == (block.task, block.scale)
-            if here and run.seed != block.search:
-                of_scheme.setdefault(run.position, []).append(run)
+        for name, run in zip(names, of_block, strict=True):
+            if run.seed != block.search:
+                of_scheme.setdefault(name, []).append(run)
         if BASELINE not in of_scheme:
             continue
         for name in of_scheme.keys() - sizes.keys():
             sizes[name] = cached_numbers(name)
-        title = report_of(of_scheme[BASELINE]).title
-        parts += [f"## {title}", markdown(Table(rows(of_scheme, sizes)))]
+        report = Published().report_of(of_scheme[BASELINE][0])
+        parts += [f"## {report.title}", markdown(Table(rows(of_scheme, sizes, report, block)))]
     return "\n\n".join(parts)
 
 
-def report_of(runs: Sequence[Run]) -> TaskReport:
-    """The report of the task."""
-    first = runs[0]
-    return Published().report_of(first)
-
-
-def rows(of_scheme: dict[str, list[Run]], sizes: dict[str, float]) -> list[dict[str, str]]:
-    """A row for each scheme, the best first; sizes: of its cache."""
-    report = report_of(of_scheme[BASELINE])
-    measures = {report.measure.unit: report.measure}
-    longer = LONGER.get(of_scheme[BASELINE][0].task)
-    if longer:
-        measures["four times as long"] = replace(report.measure, metric=longer)
+def rows(
+    of_scheme: dict[str, list[Run]], sizes: dict[str, float], report: TaskReport, block: Block
+) -> list[dict[str, str]]:
+    """A row for each scheme, the best by the measure of the block first; sizes: of its cache."""
+    own = report.measure
+    longer = LONGER.get(block.tasks[0], {})
+    measures = {own.unit: own} | {
+        title: replace(own, metric=metric) for title, metric in longer.items()
+    }
+    ranked_by = measure_of(report, block.measure)
     base = of_scheme[BASELINE]
     found = []
     for name, runs in of_scheme.items():
         row = {"scheme": Published().title(name), "learning rate": rate_of(runs)}
         for title, measure in measures.items():
             row[title] = mean_of(values(runs, measure), measure.digits, measure.most)
-            row[f"{title}, difference from RoPE"] = difference(runs, base, measure)
+            if measure == ranked_by:
+                row[f"{title}, difference from RoPE"] = difference(runs, base, measure)
         row["KV cache"] = f"{sizes[name] / sizes[BASELINE]:.2f}"
         row["step time"] = f"{step_seconds(runs) / step_seconds(base):.2f}"
-        found.append((report.measure.sign * values(runs, report.measure).mean(), row))
+        found.append((ranked_by.sign * values(runs, ranked_by).mean(), row))
     ranked = sorted(found, key=lambda each: each[0], reverse=True)
     return [row for _, row in ranked]
 
@@ -108,8 +115,11 @@ def step_seconds(runs: Sequence[Run]) -> float:
 
 @torch.no_grad()
 def cached_numbers(name: str) -> float:
-    """Numbers that a KV cache has to hold after READ tokens."""
-    cfg = trainer.resolve(config.load(f"position={name}", f"train.seq_len={TRAINED}", *SIZE))
+    """Numbers that a KV cache has to hold after READ tokens; name: `rope (q=0)`, as in tables."""
+    scheme, _, own = name.removesuffix(")").partition(" (")
+    settings = [f"position.{each}" for each in own.split(", ") if each]
+    words = [f"position={scheme}", *settings, f"train.seq_len={TRAINED}", *SIZE]
+    cfg = trainer.resolve(config.load(*words))
     model = trainer.build_model(cfg, vocabulary=8)
     cache = model.new_cache(1, READ)
     sizes = []
@@ -127,13 +137,17 @@ def cached_numbers(name: str) -> float:
 
 def rewritten(page: Path) -> str:
     """The text of a page with its tables rewritten, from the kept runs beside it."""
-    part = pages_part(read_kept(page.parent)[0])
-    text, found = MARK.subn(lambda m: m[1] + part + m[2], page.read_text("utf-8"))
-    if found != 1:
-        raise ValueError(f"{page}: must have <!-- shipped --> and <!-- /shipped --> once")
+    own = page.with_name("table.yaml")
+    found = table.find(str(own) if own.exists() else page.parent.name)
+    part = pages_part(read_kept(page.parent)[0], found[0].blocks)
+    text, count = MARK.subn(lambda m: m[1] + part + m[2], page.read_text("utf-8"))
+    if count != 1:
+        raise ValueError(f"{page}: must have <!-- best rates --> and <!-- /best rates --> once")
     return text
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS / "shipped"
-    (folder / "README.md").write_text(rewritten(folder / "README.md"), "utf-8")
+    for folder in map(Path, sys.argv[1:] or sorted(RESULTS.glob("*/"))):
+        page = folder / "README.md"
+        if page.exists() and MARK.search(page.read_text("utf-8")):
+            page.write_text(rewritten(page), "utf-8")

@@ -1,4 +1,4 @@
-"""scripts/shipped_page.py: each scheme at its best rate, beside its cache and step time."""
+"""scripts/best_rates.py: each scheme at its best rate, beside its cache and step time."""
 
 import pytest
 from builders import make_row, table_rows
@@ -22,10 +22,10 @@ def test_schemes_are_ranked_beside_their_cache_and_step_time(tmp_path):
             end = 9.0 if seed == 100 else loss + seed / 10
             settings = {"train.lr": own}
             runs.append(make_row(scheme, seed, [2.0, end], "eval/loss", settings=settings, **about))
-    keep(runs, tmp_path)
-    page = tmp_path / "README.md"
-    page.write_text("# Shipped\n\n<!-- shipped -->\n\n<!-- /shipped -->\n\nAfter.\n")
-    module = script("shipped_page")
+    keep(runs, tmp_path / "shipped")
+    page = tmp_path / "shipped" / "README.md"
+    page.write_text("# Shipped\n\n<!-- best rates -->\n\n<!-- /best rates -->\n\nAfter.\n")
+    module = script("best_rates")
     text = module.rewritten(page)
     assert text.startswith("# Shipped\n")
     assert text.endswith("\n\nAfter.\n")
