@@ -13,9 +13,9 @@ import numpy as np
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import answered
 from rope_lab.results.comparisons.paired_tests import sign_flip_p
-from rope_lab.results.comparisons.stats import ALPHA
+from rope_lab.results.comparisons.stats import ALPHA, spread_limit
 from rope_lab.results.comparisons.unplanned import between
-from rope_lab.results.plans.number_of_pairs import number_of_pairs
+from rope_lab.results.plans.number_of_pairs import LIMIT, pairs_that_find
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
@@ -49,7 +49,7 @@ def found_different(
     searched = true + random.choice(kept, SEARCH_PAIRS)
     if np.ptp(searched) == 0:  # the same pair five times
         return False, 0
-    pairs = number_of_pairs(searched, wanted, MOST_PAIRS).pairs
+    pairs = pairs_that_find(wanted, spread_limit(searched, LIMIT), MOST_PAIRS)
     differences = true + random.choice(kept, pairs)
     p = sign_flip_p(differences, samples=2**11)
     is_ahead = differences.mean() > 0

@@ -108,9 +108,9 @@ def _parser() -> ArgumentParser:
         "--pairs-at-most",
         dest="most_pairs",
         type=int,
-        default=40,
+        default=24,
         metavar="N",
-        help="default: 40, at least 8",
+        help="default: 24, at least 8",
     )
     add("--name", default="", help="of MINE on the page")
     add("--out", metavar="FOLDER", help="default: below results/compare")

@@ -48,9 +48,14 @@ def number_of_pairs(differences: Sequence[float], wanted: float, at_most: int) -
     limit = spread_limit(differences, LIMIT)
     if limit == 0:
         return Size(FEWEST_PAIRS, wanted, spread, limit, 0.0)
-    needed = pairs_needed(wanted, limit, POWER) or at_most
-    pairs = min(max(needed, FEWEST_PAIRS), at_most)
+    pairs = pairs_that_find(wanted, limit, at_most)
     return Size(pairs, wanted, spread, limit, detectable(pairs, limit, POWER))
+
+
+def pairs_that_find(wanted: float, limit: float, at_most: int) -> int:
+    """The fewest pairs that find a difference with POWER, within FEWEST_PAIRS and `at_most`."""
+    needed = pairs_needed(wanted, limit, POWER) or at_most
+    return min(max(needed, FEWEST_PAIRS), at_most)
 
 
 def reason(size: Size, measure: Measure, pairs: int) -> str:
