@@ -1,5 +1,7 @@
 """Published beside ours: results/checks.md, from checks.yaml and all kept runs."""
 
+from dataclasses import replace
+
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -7,9 +9,11 @@ import yaml
 from scipy import stats
 
 from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.answers import samples
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn
 from rope_lab.results.records.kept import KEPT
+from rope_lab.results.records.measures import LENGTH, Measure
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views.tables import Table, markdown, mean_of, write_page
 from rope_lab.text import errors_as_exit
@@ -41,31 +45,52 @@ def rows(checks: list[dict], groups: dict[str, list[Setup]]) -> list[dict[str, s
     """A row a check."""
     made = []
     for check in checks:
-        here = (g for g in groups.get(check["folder"], []) if g.recipe_id == check["recipe"])
-        row = check | {"ours": ours(next(here, None), check["schemes"], check.get("wrong_by", {}))}
+        recipes = check["recipe"].split()
+        setups = [each for each in groups.get(check["folder"], []) if each.recipe_id in recipes]
+        options = {key: check[key] for key in ("wrong_by", "length", "search") if key in check}
+        row = check | {"ours": ours(setups, check["schemes"], **options)}
         made.append(
             {name: row[name] for name in ("check", "source", "published", "ours", "outcome")}
         )
     return made
 
 
-def ours(setup: Setup | None, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:
+def ours(
+    setups: list[Setup],
+    schemes: list[str],
+    wrong_by: dict[str, list[int]] | None = None,
+    length: int | None = None,
+    search: int | None = None,
+) -> str:
     """The mean of each scheme, of the seeds that all have; "not run" without runs.
 
     wrong_by: if given, the share of problems wrong at these values of an attribute instead
+    length:   of the problems that count; None: those of training
+    search:   the seed of a search for learning rates, which does not count
     """
-    if setup and wrong_by:
-        return _wrong(setup, schemes, wrong_by)
-    if not setup:
+    if setups and wrong_by:
+        return _wrong(setups[0], schemes, wrong_by)
+    if not set(schemes) <= {scheme for setup in setups for scheme in setup.schemes}:
         return "not run"
-    values = pd.DataFrame({scheme: setup.of(scheme).value for scheme in schemes}).dropna()
-    if values.empty:
+    measure, published = setups[0].measure, setups[0].published
+    if length:
+        measure = replace(measure, metric=f"{LENGTH}/{length}")
+    of_scheme = {scheme: values(setups, scheme, measure) for scheme in schemes}
+    table = pd.DataFrame(of_scheme).dropna()
+    table = table[table.index != search]
+    if table.empty:
         return "not run"
-    measure, means = setup.measure, []
+    means = []
     for scheme in schemes:
-        mean = mean_of(values[scheme], measure.digits, measure.most)
-        means.append(f"{setup.published.title(scheme)} {mean}")
+        mean = mean_of(table[scheme], measure.digits, measure.most)
+        means.append(f"{published.title(scheme)} {mean}")
     return f"{'; '.join(means)} {measure.unit}"
+
+
+def values(setups: list[Setup], scheme: str, measure: Measure) -> pd.Series:
+    """The numbers of a scheme's runs by seed, under the recipe that most of them have."""
+    found = [samples(setup.arm(scheme), measure).value for setup in setups]
+    return max(found, key=len)
 
 
 def _wrong(setup: Setup, schemes: list[str], wrong_by: dict[str, list[int]]) -> str:

@@ -40,7 +40,7 @@ def test_accuracies_are_ranked_against_published_losses(gain, rho):
     assert checks.rotated(setups_of(made[2:], PUBLISHED), PUBLISHED) == {}  # RoPE is missing
     apart = [run for run in made if (run.position == "none") == (run.seed == 0)]
     assert checks.rotated(setups_of(apart, PUBLISHED), PUBLISHED) == {}  # no seed has all schemes
-    assert "not run" in checks.ours(None, ["rope"], {})
+    assert "not run" in checks.ours([], ["rope"])
 
 
 def test_errors_by_attribute_keep_the_order_asked_for():
@@ -50,7 +50,20 @@ def test_errors_by_attribute_keep_the_order_asked_for():
         for seed, each in enumerate(slices)
     ]
     (found,) = setups_of(made, PUBLISHED)
-    assert checks.ours(found, ["rope"], {"ignored": [80, 10]}) == "RoPE 25.00, 25.00 (n=2) % wrong"
+    shown = checks.ours([found], ["rope"], wrong_by={"ignored": [80, 10]})
+    assert shown == "RoPE 25.00, 25.00 (n=2) % wrong"
+
+
+def test_longer_problems_are_shown_of_each_schemes_own_recipe():
+    """Each scheme has the rate of most of its runs, and the seed of the search does not count."""
+    made = []
+    for scheme, own in (("rope", 1e-3), ("roper", 2e-3)):
+        for seed, rate in ((0, own), (1, own), (100, own), (100, 3e-3 - own)):
+            share = 0.2 + seed / 10 + (scheme == "roper") / 2
+            about = {"task": "reverse_string", "slices": {"length": {"20": (4, share)}}}
+            made.append(make_row(scheme, seed, [0, 1.0], settings={"train.lr": rate}, **about))
+    shown = checks.ours(setups_of(made, PUBLISHED), ["rope", "roper"], length=20, search=100)
+    assert shown == "RoPE 25.0 (20.0–30.0) n=2; RoPER 75.0 (70.0–80.0) n=2 % of problems correct"
 
 
 NANOGPT = {
