@@ -72,6 +72,14 @@ def runs():
     return made
 
 
+@pytest.mark.parametrize(("times", "digits"), [(100, 1), (1, 3), (128, 1)])
+def test_a_share_keeps_its_precision_in_another_unit(study, times, digits):
+    """The report of the task has one digit of a percentage."""
+    report = PUBLISHED.report("grid", ["eval/accuracy"], {})
+    test = replace(study.primary[0], metric="length/6", times=times)
+    assert study.measure(test, report).digits == digits
+
+
 def answers(study: studies.Study, runs: list[Run]) -> list[Result]:
     return outcomes.of_study(study, runs, PUBLISHED)
 

@@ -1,6 +1,7 @@
 """Planned studies: plan.yaml, checked."""
 
 import functools
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -199,7 +200,9 @@ class Study:
         if (test.metric, test.times) == (report.measure.metric, report.measure.times):
             return replace(report.measure, **fixed)
         shown = report.measure_of(test.metric)
-        return replace(shown, unit=test.unit or test.metric, **fixed)
+        more = round(math.log10(shown.times / test.times))  # digits of a share, not of a percentage
+        fixed |= {"unit": test.unit or test.metric, "digits": shown.digits + more}
+        return replace(shown, **fixed)
 
 
 def _named(studies: dict[str, Record]) -> dict[str, Record]:
