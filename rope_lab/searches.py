@@ -38,8 +38,8 @@ def searched_rates(jobs: Sequence[Job], extra: Sequence[str]) -> dict[Cell, dict
 
 
 def best_rates(jobs: Sequence[Job], extra: Sequence[str], measures: dict[Cell, str]) -> Best:
-    """The best rate of each cell whose runs have all ended; of equal ones the first. A diverged run
-    is the worst. Raises ConfigError.
+    """The best rate of each cell whose runs have all ended; of equal ones the best by the task's
+    own measure, then the first. A diverged run is the worst. Raises ConfigError.
 
     jobs:     of the search
     measures: by what the rate of a cell is chosen, as `rope-lab compare --measure` names it
@@ -49,7 +49,9 @@ def best_rates(jobs: Sequence[Job], extra: Sequence[str], measures: dict[Cell, s
     for cell, at_rate in searched_rates(jobs, extra).items():
         ids = {rate: job.identity.run_id for rate, job in at_rate.items()}
         if all(run_id in ended for run_id in ids.values()):
-            gains = {rate: _gain(ended[run_id], measures[cell]) for rate, run_id in ids.items()}
+            gains = {}
+            for rate, run_id in ids.items():
+                gains[rate] = [_gain(ended[run_id], name) for name in (measures[cell], OWN)]
             best[cell] = max(gains, key=gains.__getitem__)
     return best
 

@@ -206,12 +206,18 @@ blocks:
 
 @pytest.mark.parametrize(
     ("measure", "best"),
-    [("score", "train.lr=0.001"), ("eval/loss", "train.lr=0.002"), ("length/20", "train.lr=0.004")],
+    [
+        ("score", "train.lr=0.002"),
+        ("eval/loss", "train.lr=0.004"),
+        ("length/20", "train.lr=0.001"),
+        ("length/30", "train.lr=0.002"),  # of equal ones the best score
+    ],
 )
 def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, best):
     words = ["task=substring_by_index", "position=rope", "seed=100"]
     jobs = sweep.compose_jobs([[*words, f"train.lr={rate}"] for rate in (0.001, 0.002, 0.004)])
-    of = {"eval/accuracy": [3, 2, 1], "eval/loss": [2, 1, 3], "length/20": [1, 2, 3]}
+    of = {"eval/accuracy": [1, 3, 2], "eval/loss": [2, 3, 1]}
+    of |= {"length/20": [3, 2, 1], "length/30": [0, 0, 0]}
     ended = {}
     for number, job in enumerate(jobs):
         make_run(tmp_path, "rope", number, 0.0, metrics={name: of[name][number] for name in of})
