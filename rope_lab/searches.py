@@ -8,7 +8,7 @@ from rope_lab.comparing.timing import run_seconds
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import ENDS, Job
 from rope_lab.results.plans.bill import Bill, duration
-from rope_lab.results.plans.freeze import measure_of
+from rope_lab.results.plans.freeze import check_length, measure_of
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run
@@ -42,16 +42,20 @@ def best_rates(jobs: Sequence[Job], extra: Sequence[str], measures: dict[Cell, s
     own measure, then the first. A diverged run is the worst. Raises ConfigError.
 
     jobs:     of the search
-    measures: by what the rate of a cell is chosen, as `rope-lab compare --measure` names it
+    measures: what chooses the rate of each cell, as in `rope-lab compare --measure`
     """
     ended = read_ended(Path(jobs[0].cfg.out))
     best: Best = {}
     for cell, at_rate in searched_rates(jobs, extra).items():
+        measure = measures.get(cell, OWN)
+        check_length(measure, next(iter(at_rate.values())).cfg.eval.lengths)
         ids = {rate: job.identity.run_id for rate, job in at_rate.items()}
         if all(run_id in ended for run_id in ids.values()):
             gains = {}
             for rate, run_id in ids.items():
-                gains[rate] = [_gain(ended[run_id], name) for name in (measures[cell], OWN)]
+                gains[rate] = [
+                    _gain(ended[run_id], name) for name in (measures.get(cell, OWN), OWN)
+                ]
             best[cell] = max(gains, key=gains.__getitem__)
     return best
 

@@ -42,7 +42,8 @@ class Block:
     settings: overrides that all of these runs share, unless the scheme has others
     rates:    learning rates to search: each scheme is first run at all of them, on the seed
               `search`, and then at its best on its `seeds`; none: that of the settings
-    measure:  by which the best rate is chosen: the task's own, or a metric such as `length/24`
+    measure:  what chooses the best rate: `score`, the task's own; `steps`; or a metric such as
+              `length/24`
     """
 
     task: str | list[str]
@@ -105,13 +106,16 @@ class RunTable:
         return runs
 
     def measures(self) -> dict[Cell, str]:
-        """By what the best rate of each cell is chosen. Raises ConfigError."""
-        found = {}
+        """What chooses the best rate of each cell whose rates are searched. Raises ConfigError."""
+        found: dict[Cell, str] = {}
         for block in self.blocks:
             for task in block.tasks:
                 check_measure(task, block.measure)
-            for words in block.runs(self._rest()):
-                found[cell_of(words)] = block.measure
+            if block.measure != OWN and not block.rates:
+                raise ConfigError(f"measure {block.measure}: no `rates` are searched in this block")
+            for words in block.runs(self._rest()) if block.rates else ():
+                if found.setdefault(cell_of(words), block.measure) != block.measure:
+                    raise ConfigError(f"{' '.join(cell_of(words))}: two blocks differ in `measure`")
         return found
 
     def _rest(self) -> list[str]:
@@ -195,10 +199,9 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     """
     tables, extra, settings = _asked(name, overrides, jobs)
     shows_scores = not any(table.plan for table in tables)
-    searches = _jobs(tables, {}, extra)
+    searches, measures = _jobs(tables, {}, extra), _measures(tables)
     if not any(block.rates for table in tables for block in table.blocks):
         return sweep.launch(searches, settings, Path(name).stem, not only_list, shows_scores)
-    measures = _measures(tables)
     known = best_rates(searches, extra, measures)
     while True:  # the search, then the runs at the best rates
         every = _jobs(tables, known, extra)
@@ -241,7 +244,7 @@ def _asked(
 
 
 def _measures(tables: list[RunTable]) -> dict[Cell, str]:
-    """By what the best rate of each cell of the tables is chosen. Raises ConfigError."""
+    """What chooses the best rate of each cell of the tables. Raises ConfigError."""
     found: dict[Cell, str] = {}
     for table in tables:
         found |= table.measures()

@@ -1,5 +1,5 @@
 """Tables of every scheme at its best learning rate, with the size of its KV cache and the time of a
-step: of results/grid/ and results/shipped/, or of another FOLDER.
+step: of results/grid/, or of another FOLDER.
 
 `python scripts/best_rates.py [FOLDER…]` rewrites the part of FOLDER/README.md between the marks
 `<!-- best rates -->` and `<!-- /best rates -->`, from the kept runs beside it. They are those of
@@ -42,8 +42,8 @@ TRAINED, READ = 128, 512  # tokens of a text in training, and in the cache
 NOTE = (
     "Mean [95% interval] over seeds; differences are paired by seed, and not tested. KV cache: "
     f"numbers for a text of {READ} tokens after training on {TRAINED}, relative to RoPE. A layer "
-    "with a window keeps so many tokens; one whose values are keys keeps them once. Step time: "
-    "with evaluations, relative to RoPE on the same machine."
+    "with a window keeps only its window's tokens; one whose values are keys keeps them once. Step "
+    "time: with evaluations, relative to RoPE on the same machine."
 )
 
 
@@ -51,8 +51,8 @@ def pages_part(runs: Sequence[Run], blocks: Sequence[Block]) -> str:
     """A table for each task of a table's blocks, as Markdown."""
     sizes: dict[str, float] = {}
     parts = [NOTE]
-    for block in blocks:
-        of_block = [run for run in runs if run.task in block.tasks and run.scale == block.scale]
+    for block, task in [(each, task) for each in blocks for task in each.tasks]:
+        of_block = [run for run in runs if (run.task, run.scale) == (task, block.scale)]
         names = scheme_names(of_block)
         of_scheme: dict[str, list[Run]] = {}
         for name, run in zip(names, of_block, strict=True):
@@ -71,19 +71,20 @@ def rows(
     of_scheme: dict[str, list[Run]], sizes: dict[str, float], report: TaskReport, block: Block
 ) -> list[dict[str, str]]:
     """A row for each scheme, the best by the measure of the block first; sizes: of its cache."""
-    own = report.measure
-    longer = LONGER.get(block.tasks[0], {})
-    measures = {own.unit: own} | {
-        title: replace(own, metric=metric) for title, metric in longer.items()
-    }
-    ranked_by = measure_of(report, block.measure)
     base = of_scheme[BASELINE]
+    ranked_by = measure_of(report, block.measure)
+    measures = {report.measure.unit: report.measure}
+    for title, metric in LONGER.get(base[0].task, {}).items():
+        measures[title] = replace(report.measure, metric=metric)
+    if ranked_by not in measures.values():
+        measures[ranked_by.metric] = ranked_by
+    compared = (ranked_by, [*measures.values()][-1])  # the last is of the longest problems
     found = []
     for name, runs in of_scheme.items():
         row = {"scheme": Published().title(name), "learning rate": rate_of(runs)}
         for title, measure in measures.items():
             row[title] = mean_of(values(runs, measure), measure.digits, measure.most)
-            if measure == ranked_by:
+            if measure in compared:
                 row[f"{title}, difference from RoPE"] = difference(runs, base, measure)
         row["KV cache"] = f"{sizes[name] / sizes[BASELINE]:.2f}"
         row["step time"] = f"{step_seconds(runs) / step_seconds(base):.2f}"
@@ -146,8 +147,13 @@ def rewritten(page: Path) -> str:
     return text
 
 
+def pages() -> list[Path]:
+    """The README pages in results/ with these marks."""
+    every = sorted(RESULTS.glob("*/README.md"))
+    return [page for page in every if MARK.search(page.read_text("utf-8"))]
+
+
 if __name__ == "__main__":
-    for folder in map(Path, sys.argv[1:] or sorted(RESULTS.glob("*/"))):
-        page = folder / "README.md"
-        if page.exists() and MARK.search(page.read_text("utf-8")):
-            page.write_text(rewritten(page), "utf-8")
+    given = [Path(folder) / "README.md" for folder in sys.argv[1:]]
+    for page in given or pages():
+        page.write_text(rewritten(page), "utf-8")

@@ -6,6 +6,16 @@ from conftest import script
 
 from rope_lab.results.records.kept import keep
 
+best_rates = script("best_rates")
+
+
+@pytest.mark.claims
+def test_our_pages_have_the_tables_of_their_runs():
+    """If not, run `python scripts/best_rates.py`."""
+    assert best_rates.pages()
+    for page in best_rates.pages():
+        assert page.read_text() == best_rates.rewritten(page)
+
 
 def test_schemes_are_ranked_beside_their_cache_and_step_time(tmp_path):
     """Windows of a quarter of the training length, keys kept once if they are the values; runs of
@@ -25,8 +35,7 @@ def test_schemes_are_ranked_beside_their_cache_and_step_time(tmp_path):
     keep(runs, tmp_path / "shipped")
     page = tmp_path / "shipped" / "README.md"
     page.write_text("# Shipped\n\n<!-- best rates -->\n\n<!-- /best rates -->\n\nAfter.\n")
-    module = script("best_rates")
-    text = module.rewritten(page)
+    text = best_rates.rewritten(page)
     assert text.startswith("# Shipped\n")
     assert text.endswith("\n\nAfter.\n")
     rows = table_rows(text)
@@ -40,4 +49,4 @@ def test_schemes_are_ranked_beside_their_cache_and_step_time(tmp_path):
     assert best == ["-0.1000 [-0.1000, -0.1000] n=3"]
     page.write_text("no marks")
     with pytest.raises(ValueError, match="must have"):
-        module.rewritten(page)
+        best_rates.rewritten(page)

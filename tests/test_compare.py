@@ -453,9 +453,10 @@ def test_a_scheme_that_sees_later_tokens_is_refused(tmp_path, imports):
     assert not (tmp_path / "it").exists()
 
 
-def test_an_unknown_measure_is_refused_before_any_run(tmp_path, imports):
+@pytest.mark.parametrize("name", ["accurcy", "length/7"])
+def test_an_unknown_measure_is_refused_before_any_run(tmp_path, imports, name):
     (tmp_path / "mine.py").write_text(MINE)
-    said = run(tmp_path, "--measure", "accurcy")
+    said = run(tmp_path, "--measure", name)
     assert said.returncode == 2
     assert not (tmp_path / "it").exists()
 

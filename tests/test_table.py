@@ -214,7 +214,7 @@ blocks:
     ],
 )
 def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, best):
-    words = ["task=substring_by_index", "position=rope", "seed=100"]
+    words = ["task=substring_by_index", "position=rope", "seed=100", "eval.lengths=[20,30]"]
     jobs = sweep.compose_jobs([[*words, f"train.lr={rate}"] for rate in (0.001, 0.002, 0.004)])
     of = {"eval/accuracy": [1, 3, 2], "eval/loss": [2, 3, 1]}
     of |= {"length/20": [3, 2, 1], "length/30": [0, 0, 0]}
@@ -227,14 +227,29 @@ def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, b
     assert searches.best_rates(jobs, [], {cell: measure}) == {cell: best}
 
 
-@pytest.mark.parametrize("task", ["substring_by_prefix", "[reverse_string, substring_by_prefix]"])
-def test_a_measure_that_no_run_records_is_refused_first(run, tmp_path, task):
-    text = SEARCH.replace("substring_by_prefix", task).replace("quick", "quick, measure: lenth/6")
-    (tmp_path / "mine.yaml").write_text(text)
+UNUSABLE = {  # what a block says → the error
+    "measure: lenth/6": "measure lenth/6: no run records it",
+    "measure: length/6": "measure length/6: eval.lengths=[] has no 6",
+    "measure: eval/loss, rates: []": "measure eval/loss: no `rates` are searched",
+}
+
+
+@pytest.mark.parametrize("words", UNUSABLE)
+def test_an_unusable_measure_is_refused_before_any_run(run, tmp_path, words):
+    block = f"task: [copy_string, sort_string], scale: quick, seeds: {{rope: 0}}, {words}"
+    rates = "" if "rates" in words else ", rates: [1e-3]"
+    (tmp_path / "mine.yaml").write_text(f"{{about: mine, blocks: [{{{block}{rates}}}]}}")
     done = run("mine.yaml", BASIC)
     assert done.returncode == 2
-    assert "lenth/6: no run records it" in done.stderr
+    assert UNUSABLE[words] in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_two_blocks_choose_the_rate_of_a_cell_alike(run, tmp_path):
+    block = "{task: copy_string, scale: quick, seeds: {rope: 0}, rates: [1e-3], measure: %s}"
+    both = f"{block % 'score'}, {block % 'eval/loss'}"
+    (tmp_path / "mine.yaml").write_text(f"{{about: mine, blocks: [{both}]}}")
+    assert "two blocks differ in `measure`" in run("mine.yaml", BASIC).stderr
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from pathlib import Path
 from rope_lab.comparing import stages
 from rope_lab.comparing.asking import asks, hours, rates_and_seeds
 from rope_lab.comparing.launching import Stopped, folder_of
-from rope_lab.comparing.order import Order
+from rope_lab.comparing.order import MOST_PAIRS, Order
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
@@ -46,7 +46,7 @@ def compare(
     measure: str = "score",
     difference: float | None = None,
     search: str = "5x5",
-    most_pairs: int = 40,
+    most_pairs: int = MOST_PAIRS,
     name: str = "",
     out: str | Path | None = None,
     yes: bool = False,
@@ -108,9 +108,9 @@ def _parser() -> ArgumentParser:
         "--pairs-at-most",
         dest="most_pairs",
         type=int,
-        default=24,
+        default=MOST_PAIRS,
         metavar="N",
-        help="default: 24, at least 8",
+        help=f"default: {MOST_PAIRS}, at least 8",
     )
     add("--name", default="", help="of MINE on the page")
     add("--out", metavar="FOLDER", help="default: below results/compare")

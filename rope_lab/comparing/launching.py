@@ -107,14 +107,12 @@ class RateSearch:
     jobs: dict[Cell, Job] = field(default_factory=dict)
 
     def progress(self) -> Progress:
-        """The runs that have ended, and how far the search is; afterwards each run that is missing
-        has a job.
-        """
+        """The ended runs and the state of the search; gives each missing run a job."""
         runs, state = self._read()
         while new := [cell for cell in state.missing if cell not in self.jobs]:
             words = [words_of(self.common, cell) for cell in new]
             self.jobs.update(zip(new, jobs_of(words, self.folder), strict=True))
-            runs, state = self._read()  # some may have ended before
+            runs, state = self._read()  # new jobs may have ended in an earlier call
         return runs, state
 
     def _read(self) -> Progress:

@@ -17,6 +17,7 @@ from rope_lab.text import ConfigError, Record
 from rope_lab.train import plugin
 from rope_lab.train.overrides import key_of
 
+MOST_PAIRS = 24  # unless the user asks for others
 CODE = "code"  # within the folder of a comparison: copies of the user's own files
 CHOSEN = (
     "task",

@@ -61,9 +61,10 @@ def _planned(order: Order) -> RateSearch:
     task = path_of(order.copied(order.task), order.folder)
     common = [f"task={task}", f"scale={order.scale}", *order.overrides]
     schemes = tuple(path_of(scheme, order.folder) for scheme in order.schemes)
-    usual = config.load(*common, f"position={schemes[0]}").train.lr
+    cfg = config.load(*common, f"position={schemes[0]}")
+    freeze.check_length(order.measure, cfg.eval.lengths)
     rates, seeds = order.search
-    plan = Search(schemes, usual, rates, range(FIRST_SEED, FIRST_SEED + seeds))
+    plan = Search(schemes, cfg.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
     return RateSearch(plan, common, partial(_gain, order), order.folder)
 
 

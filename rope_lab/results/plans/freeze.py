@@ -8,7 +8,7 @@ import yaml
 
 from rope_lab.results.plans.study import NAME, Plan, Study, called, from_yaml, run_name
 from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.results.records.measures import Measure
+from rope_lab.results.records.measures import OF_LENGTHS, Measure
 from rope_lab.text import ConfigError, Record, Settings
 
 FIRST_SEED = 200
@@ -49,14 +49,14 @@ def measure_of(report: TaskReport, name: str) -> Measure:
         return report.measure
     if name == "steps":
         if not report.thresholds:
-            raise ConfigError(f"--measure steps: {report.title} has no threshold to reach")
+            raise ConfigError(f"measure steps: {report.title} has no threshold to reach")
         title, threshold = next(iter(report.thresholds.items()))
         steps = {"unit": f"logarithm of steps until {title}", "digits": 3, "times": 1}
         return replace(threshold, at="log steps", **steps)
     if measure := report.measure_of(name):
         return measure
     raise ConfigError(
-        f"--measure {name}: no run records it; score, steps, or a metric such as "
+        f"measure {name}: no run records it; score, steps, or a metric such as "
         "eval/loss or length/24"
     )
 
@@ -65,6 +65,13 @@ def check_measure(task: str, name: str) -> None:
     """Raise ConfigError if a task, a name or a file, has no such measure."""
     report = Published().report(run_name(task), {"eval/accuracy", "eval/loss"}, {})
     measure_of(report, name)
+
+
+def check_length(name: str, lengths: Collection[int]) -> None:
+    """Raise ConfigError if a measure is of problems of a length that is not in eval.lengths."""
+    kind, _, length = name.partition("/")
+    if kind in OF_LENGTHS and length not in map(str, lengths):
+        raise ConfigError(f"measure {name}: eval.lengths={[*lengths]} has no {length}")
 
 
 def fresh_seeds(pairs: int, known: Collection[int]) -> list[int]:

@@ -63,8 +63,8 @@ class Search:
         return len(self.schemes) * (self.rates + finalists * (len(self.seeds) - 1))
 
     def progress(self, gains: Gains) -> SearchState:
-        """What it has found in the runs that have ended, and which runs are next: all of its steps
-        are gone through again, up to the first run that is missing.
+        """The state of the search after the ended runs, and the runs needed next. Replays the
+        search from its start, up to the first missing run.
         """
         rates, widenings = self.grid, WIDENINGS
         finalists: dict[str, list[float]] = {}  # of each scheme, once every rate has been tried
@@ -93,7 +93,7 @@ class Search:
         seeds = self.seeds if finalists else self.seeds[:1]
         best = {}
         for scheme in self.schemes:
-            best[scheme], *_ = self._ranked(scheme, finalists.get(scheme, rates), seeds, gains)
+            best[scheme] = self._ranked(scheme, finalists.get(scheme, rates), seeds, gains)[0]
         return best
 
     def _cells(self, rates: list[float], finalists: dict[str, list[float]]) -> list[Cell]:

@@ -66,7 +66,7 @@ class Content:
         setup.
         """
         shown_in: dict[Setup, Setup | Sweep] = {setup: setup for setup in self.setups}
-        for sweep in reversed(grids.find(self.setups)):  # the longest is last, and wins
+        for sweep in reversed(grids.find(self.setups)):  # the longest last, and wins
             for setup in sweep.others:
                 shown_in[setup] = sweep
         found = {}
