@@ -80,7 +80,7 @@ def test_a_mistake_is_answered_with_the_remedy_in_one_line(line, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=one_line(MISTAKES[line])) as caught:
         answer(line)
-    assert len(str(caught.value)) < 900
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(
