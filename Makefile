@@ -47,6 +47,7 @@ figures: $(READY) ## rebuild the tables and figures in results/ from the rows ke
 	$(RUN) rope_lab board
 	.venv/bin/python scripts/published_beside_ours.py
 	.venv/bin/python scripts/best_rates.py
+	.venv/bin/python scripts/verdicts.py
 	$(RUN) rope_lab probe results/probes/*.json
 	.venv/bin/python scripts/make_pictures.py
 	.venv/bin/python scripts/scheme_tables.py && .venv/bin/python scripts/scheme_pages.py

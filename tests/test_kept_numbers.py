@@ -15,7 +15,6 @@ import pytest
 from conftest import ROOT, script, slow_except
 
 from rope_lab import board, plan, power, probe, scores
-from rope_lab.comparing import command as compare
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.comparisons import score_columns as columns
@@ -33,6 +32,7 @@ from rope_lab.results.views import advice
 from rope_lab.results.views.verdicts import kind, label, published_gains, verdicts
 
 checks = script("published_beside_ours")
+comparisons = script("verdicts")
 
 RESULTS = ROOT / "results"
 NUMBERS = Path(__file__).with_name("numbers.json")
@@ -134,15 +134,8 @@ def test_the_board_is_rebuilt_byte_for_byte(copied, monkeypatch):
 def test_verdicts_are_rebuilt_byte_for_byte(name, copied):
     """By the same command, from the rows that a clone has."""
     folder = copied / "compare" / name
-    (study,) = studies.load(folder / studies.NAME).studies.values()
-    schemes = [studies.position_of(scheme) for scheme in study.seeds]
     (folder / "verdict.md").unlink()
-    words = ["--task", study.task, "--scale", study.scale, "--out", str(folder)]
-    metric = study.primary[0].metric
-    if metric.startswith("length/"):
-        words += ["--measure", metric]
-    with pytest.raises(SystemExit):
-        compare.main([*schemes, *words])
+    comparisons.rebuild(folder)
     assert changed(copied) == []
 
 

@@ -1,0 +1,39 @@
+"""The pages of results/compare/, from the rows that are kept there: `python scripts/verdicts.py`.
+
+What was not tested, other comparisons of the same schemes and titles may have changed since a page
+was written. A PDF is dated: it stays if its figure does.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+from rope_lab.comparing import command
+from rope_lab.places import RESULTS
+from rope_lab.results.plans import study as studies
+from rope_lab.results.records.measures import LENGTH
+
+
+def words_of(folder: Path) -> list[str]:
+    """The command that makes the page of a comparison again."""
+    (study,) = studies.load(folder / studies.NAME).studies.values()
+    schemes = [studies.position_of(scheme) for scheme in study.seeds]
+    words = ["--task", study.task, "--scale", study.scale, "--out", str(folder)]
+    metric = study.primary[0].metric
+    if metric.startswith(f"{LENGTH}/"):
+        words += ["--measure", metric]
+    return [*schemes, *words]
+
+
+def rebuild(folder: Path) -> None:
+    """Write a page and its figures again."""
+    figure, pdf = folder / "verdict.svg", folder / "verdict.pdf"
+    before = figure.read_bytes(), pdf.read_bytes()
+    with suppress(SystemExit):  # its status is the verdict's
+        command.main(words_of(folder))
+    if figure.read_bytes() == before[0]:
+        pdf.write_bytes(before[1])
+
+
+if __name__ == "__main__":
+    for page in sorted(RESULTS.glob("compare/*/verdict.md")):
+        rebuild(page.parent)
