@@ -51,20 +51,26 @@ def pages_part(runs: Sequence[Run], blocks: Sequence[Block]) -> str:
     """A table for each task of a table's blocks, as Markdown."""
     sizes: dict[str, float] = {}
     parts = [NOTE]
-    for block, task in [(each, task) for each in blocks for task in each.tasks]:
-        of_block = [run for run in runs if (run.task, run.scale) == (task, block.scale)]
-        names = scheme_names(of_block)
-        of_scheme: dict[str, list[Run]] = {}
-        for name, run in zip(names, of_block, strict=True):
-            if run.seed != block.search:
-                of_scheme.setdefault(name, []).append(run)
-        if BASELINE not in of_scheme:
-            continue
-        for name in of_scheme.keys() - sizes.keys():
-            sizes[name] = cached_numbers(name)
-        report = Published().report_of(of_scheme[BASELINE][0])
-        parts += [f"## {report.title}", markdown(Table(rows(of_scheme, sizes, report, block)))]
+    for block in blocks:
+        for task in block.tasks:
+            of_scheme = by_scheme(runs, block, task)
+            if BASELINE not in of_scheme:
+                continue
+            for name in of_scheme.keys() - sizes.keys():
+                sizes[name] = cached_numbers(name)
+            report = Published().report_of(of_scheme[BASELINE][0])
+            parts += [f"## {report.title}", markdown(Table(rows(of_scheme, sizes, report, block)))]
     return "\n\n".join(parts)
+
+
+def by_scheme(runs: Sequence[Run], block: Block, task: str) -> dict[str, list[Run]]:
+    """The runs of a task in a block, but for those of its search."""
+    of_task = [run for run in runs if (run.task, run.scale) == (task, block.scale)]
+    found: dict[str, list[Run]] = {}
+    for name, run in zip(scheme_names(of_task), of_task, strict=True):
+        if run.seed != block.search:
+            found.setdefault(name, []).append(run)
+    return found
 
 
 def rows(

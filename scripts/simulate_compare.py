@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 
+from rope_lab.comparing.order import MOST_PAIRS
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import answered
 from rope_lab.results.comparisons.paired_tests import sign_flip_p
@@ -20,7 +21,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
 
-SEARCH_PAIRS, MOST_PAIRS, LEAST_KEPT = 5, 24, 8
+SEARCH_PAIRS, LEAST_KEPT = 5, 8
 WANTED = (0.8, 1.0, 1.5)  # differences of interest, in standard deviations
 
 

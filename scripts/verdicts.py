@@ -4,10 +4,10 @@ What was not tested, other comparisons of the same schemes and titles may have c
 was written. A PDF is dated: it stays if its figure does.
 """
 
-from contextlib import suppress
 from pathlib import Path
 
 from rope_lab.comparing import command
+from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.measures import LENGTH
@@ -25,11 +25,14 @@ def words_of(folder: Path) -> list[str]:
 
 
 def rebuild(folder: Path) -> None:
-    """Write a page and its figures again."""
+    """Write a page and its figures again. Raises SystemExit if the command refuses."""
     figure, pdf = folder / "verdict.svg", folder / "verdict.pdf"
     before = figure.read_bytes(), pdf.read_bytes()
-    with suppress(SystemExit):  # its status is the verdict's
+    try:
         command.main(words_of(folder))
+    except SystemExit as ended:  # other statuses are the verdict's
+        if ended.code == EXIT_BAD_CONFIG:
+            raise
     if figure.read_bytes() == before[0]:
         pdf.write_bytes(before[1])
 
