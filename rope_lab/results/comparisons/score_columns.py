@@ -53,14 +53,14 @@ class Column:
 
 
 def widest(setups: list[Setup]) -> list[Setup]:
-    """Of each task, the group in which most schemes have FEWEST seeds; then one at the recipe's
-    rate.
+    """Of each task that is scored, the group in which most schemes have FEWEST seeds; then one at
+    the recipe's rate.
     """
     found: dict[str, Setup] = {}
     preference = {setup: _preference(setup) for setup in setups}
     for setup in sorted(setups, key=lambda each: preference[each], reverse=True):
         schemes, _ = preference[setup]
-        if schemes > 1:
+        if schemes > 1 and setup.report.scored:
             found.setdefault(setup.report.title, setup)
     return sorted(
         found.values(), key=lambda each: (rank(each.published.tasks, each.task), each.scale)

@@ -32,6 +32,7 @@ UNSAID = {  # values of the keys that a task in published.yaml lacks
     "elsewhere": "",
     "page": "",
     "guess": None,
+    "scored": True,
 }
 
 
