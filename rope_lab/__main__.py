@@ -14,7 +14,7 @@ COMMANDS = {
     "Ask": {
         "compare": ("Compare two schemes up to a verdict", "comparing.command"),
         "ladder": ("Compare schemes at several sizes", "laddering.command"),
-        "extend": ("Read longer texts with trained runs", "extending.command"),
+        "extend": ("Read longer texts with trained runs", "continuing.extend"),
     },
     "Train": {
         "train": ("Train one run", "launch.__main__"),
@@ -37,10 +37,10 @@ COMMANDS = {
         "check": ("Check a scheme or a task of your own", "check"),
         "plan": ("Test the comparisons of a plan", "plan"),
         "power": ("Compute how many seeds a difference needs", "power"),
-        "score": ("Score a scheme of your own on nine tasks, beside others", "score"),
-        "submit": ("Write an entry for the board from a scored scheme", "submit"),
-        "board": ("Check the entries, and write the board, results/board.md", "board"),
-        "scores": ("Score schemes on tasks, results/scores.md", "scores"),
+        "score": ("Score a scheme of your own on nine tasks, beside others", "scoring.score"),
+        "submit": ("Write an entry for the board from a scored scheme", "scoring.submit"),
+        "board": ("Check the entries, and write the board, results/board.md", "scoring.board"),
+        "scores": ("Score schemes on tasks, results/scores.md", "scoring.scores"),
         "bench": ("Time training steps of schemes and other libraries", "bench"),
         "completion": ("Complete commands and settings in a shell", "completion"),
     },

@@ -21,9 +21,9 @@ from tqdm import tqdm
 from rope_lab.places import ROOT
 from rope_lab.results.views.tables import Row, Table, markdown
 from rope_lab.results.views.terminal import say_markdown
+from rope_lab.shipped import choices
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, first_line
 from rope_lab.train import config
-from rope_lab.train.instantiate import names
 from rope_lab.train.trainer import build, resolve, update
 
 OURS = ["rope", "roper"]
@@ -153,7 +153,7 @@ def main(arguments: Words = None) -> None:
     works = True
     if given.gpu:
         device = next((word for word in settings if word.startswith("device=")), "device=cuda")
-        schemes = [model for model in models if model not in known] or names("position")
+        schemes = [model for model in models if model not in known] or choices("position")
         works = check_gpu(schemes, device)
         shapes = {name: [*shape, device] for name, shape in shapes.items()}
     installed = [name for name, (_, package) in known.items() if find_spec(package)]

@@ -6,36 +6,12 @@ or `WRONG`. Other settings are as in training: `model.n_heads=8`, `task.digits=3
 something is wrong.
 """
 
-import inspect
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-from rope_lab import command
-from rope_lab.checking import Wrong
-from rope_lab.checking.schemes import scheme_checks
-from rope_lab.checking.tasks import task_checks
-from rope_lab.text import ConfigError, Words, argument_parser, filled, plain, say
-from rope_lab.train import config, instantiate, trainer
-from rope_lab.train.config import Config
-
-CHECKS = {"position": scheme_checks, "task": task_checks}
-
-
-def check(cfg: Config, group: str) -> Iterator[tuple[str, str, str]]:
-    """`ok`, `note` or `WRONG`, the name of each check, and its message; cfg: resolved.
-
-    The first failure ends them: later checks rely on earlier ones.
-    """
-    for name, run in CHECKS[group](cfg).items():
-        try:
-            note = run()
-        except ConfigError:
-            raise
-        except (Exception, SystemExit) as error:
-            file = inspect.getsourcefile(next(instantiate.classes(getattr(cfg, group))))
-            line = instantiate.error_line(error, file)
-            yield "WRONG", name, str(error) if isinstance(error, Wrong) else line
-            return
-        yield "note" if note else "ok", name, note or ""
+from rope_lab.checking.run import CHECKS, check
+from rope_lab.experiments.asking import exit_after
+from rope_lab.text import Words, argument_parser, filled, plain, say
+from rope_lab.train import config, trainer
 
 
 def main(arguments: Words = None) -> None:
@@ -47,21 +23,22 @@ def main(arguments: Words = None) -> None:
     groups = CHECKS.keys() & {setting.partition("=")[0] for setting in settings}
     if not groups:
         parser.error("name a scheme or a task: position=./mine.py or task=./mine.py")
+    exit_after(lambda: _checked(settings, sorted(groups)))
+
+
+def _checked(settings: Sequence[str], groups: Sequence[str]) -> int:
+    """Check and print; the exit status. Raises ConfigError."""
     wrong = False
-    try:
-        cfg = trainer.resolve(config.load(*settings))
-        for group in sorted(groups):
-            say(f"{group}={getattr(cfg.names, group)}")
-            for kind, name, message in check(cfg, group):
-                wrong = kind == "WRONG" or wrong
-                line = f"  {kind:<6} {name:<18} {plain(message)}".rstrip()
-                say(filled(line, indent=" " * 9))
-    except ConfigError as error:
-        parser.exit(2, f"{error}\n")
+    cfg = trainer.resolve(config.load(*settings))
+    for group in groups:
+        say(f"{group}={getattr(cfg.names, group)}")
+        for kind, name, message in check(cfg, group):
+            wrong = kind == "WRONG" or wrong
+            line = f"  {kind:<6} {name:<18} {plain(message)}".rstrip()
+            say(filled(line, indent=" " * 9))
     say("not all checks passed" if wrong else "all checks passed")
-    parser.exit(wrong)
+    return int(wrong)
 
 
 if __name__ == "__main__":
-    command.begin()
     main()

@@ -10,12 +10,11 @@ The script calls `rope-lab completion --line LINE`, which prints all that may en
 import re
 
 from rope_lab.__main__ import MODULES
-from rope_lab.places import HERE, ROOT
+from rope_lab.places import CONF, HERE
 from rope_lab.shipped import shipped
 from rope_lab.text import Words, argument_parser, say
 from rope_lab.train.settings import declared
 
-CONF = ROOT / "conf"
 TAKE_OWN_FILES = ("extend", "sample", "probe")
 TAKE_SETTINGS = ("compare", "ladder", "train", "sweep", "table", "check", "bench")
 SCRIPTS = {

@@ -14,13 +14,13 @@ from typing import Any
 
 import pandas as pd
 
-from rope_lab import sample
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, Record, Settings, flat
 from rope_lab.train import config, plugin, torch_state
 from rope_lab.train.evaluate import as_evaluated
+from rope_lab.train.generate import chooser, complete
 from rope_lab.train.load import load_run
 from rope_lab.train.loop import train
 from rope_lab.train.overrides import typed
@@ -79,9 +79,9 @@ class Trained:
         Raises ConfigError if the prompt cannot be encoded or is too long.
         """
         task, model = self._loaded
-        choose = sample.chooser(task, temperature, top_k, seed)
+        choose = chooser(task, temperature, top_k, seed)
         with as_evaluated(model, self.config):
-            return sample.complete(self.config, task, model, prompt, choose)
+            return complete(self.config, task, model, prompt, choose)
 
     @functools.cached_property
     def _loaded(self) -> tuple[Task, Transformer]:

@@ -6,6 +6,7 @@ HERE = Path(__file__).resolve().parent
 BUNDLE = HERE / "bundle"  # in a wheel: conf/ and the files of results/ that the program reads
 IN_CHECKOUT = not BUNDLE.is_dir()
 ROOT = HERE.parent if IN_CHECKOUT else BUNDLE
+CONF = ROOT / "conf"
 TASKS = (ROOT if IN_CHECKOUT else HERE) / "tasks"
 RESULTS = (ROOT if IN_CHECKOUT else Path()) / "results"
 SETUP = (

@@ -68,15 +68,17 @@ def bimodal(setup: Setup, schemes: list[str]) -> list[str]:
     """A sentence if some runs of these schemes reach the task's first threshold and others do
     not.
     """
-    for name, threshold in setup.report.thresholds.items():
-        split = []
-        for scheme in schemes:
-            reached = samples(setup.arm(scheme), replace(threshold, at="ever reached")).value
-            if 0 < reached.sum() < len(reached):
-                title = setup.published.title(scheme)
-                split.append(f"{title} {reached.sum():.0f} of {len(reached)}")
-        return [Strong(BIMODAL.format(name=name, split=", ".join(split)))] if split else []
-    return []
+    first = setup.report.first_threshold
+    if first is None:
+        return []
+    name, threshold = first
+    split = []
+    for scheme in schemes:
+        reached = samples(setup.arm(scheme), replace(threshold, at="ever reached")).value
+        if 0 < reached.sum() < len(reached):
+            title = setup.published.title(scheme)
+            split.append(f"{title} {reached.sum():.0f} of {len(reached)}")
+    return [Strong(BIMODAL.format(name=name, split=", ".join(split)))] if split else []
 
 
 def section(setup: Setup, difference: float | None, power: float) -> str:

@@ -18,8 +18,6 @@ import copy
 from dataclasses import asdict
 from pathlib import Path
 
-from rope_lab import command  # first: from here on Ctrl-C is quiet
-
 # isort: split
 import torch
 from tqdm import tqdm
@@ -33,11 +31,10 @@ from rope_lab.results.views.tables import markdown
 from rope_lab.results.views.terminal import say_markdown
 from rope_lab.text import Record, Words, argument_parser, errors_as_exit, filled, say
 from rope_lab.train import config, data
-from rope_lab.train.evaluate import exact_matches, text_losses
+from rope_lab.train.evaluate import Diverged, as_evaluated, exact_matches, text_losses
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import add_allow, load_run
 from rope_lab.train.provenance import provenance
-from rope_lab.train.trainer import Diverged, as_evaluated
 
 IDS = ("task", "position", "scale", "seed", "run_id", "recipe_id", "status")  # of run.json
 TEXTS = 16  # held-out texts of which attention is recorded
@@ -116,5 +113,4 @@ def main(arguments: Words = None) -> None:
 
 
 if __name__ == "__main__":
-    command.begin()
     main()

@@ -7,8 +7,6 @@ text and held-out problems.
 
 from pathlib import Path
 
-from rope_lab import command  # first: from here on Ctrl-C is quiet
-
 # isort: split
 import numpy as np
 
@@ -16,11 +14,10 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
 from rope_lab.text import Words, argument_parser, errors_as_exit, plain, say
 from rope_lab.train import config, data
-from rope_lab.train.evaluate import samples
+from rope_lab.train.evaluate import Diverged, as_evaluated, samples
 from rope_lab.train.generate import chooser, complete
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import add_allow, load_run
-from rope_lab.train.trainer import Diverged, as_evaluated
 
 
 def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) -> str:
@@ -114,5 +111,4 @@ def main(arguments: Words = None) -> None:
 
 
 if __name__ == "__main__":
-    command.begin()
     main()

@@ -4,15 +4,16 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rope_lab.comparing.timing import run_seconds
+from rope_lab.experiments.timing import run_seconds
 from rope_lab.launch import sweep
-from rope_lab.launch.jobs import ENDS, Job
+from rope_lab.launch.jobs import Job
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.plans.freeze import check_length, measure_of
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record
+from rope_lab.train.run import OUTCOMES
 
 Cell = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Cell, str]  # its best rate, as an override
@@ -75,7 +76,7 @@ def bill_of(jobs: Sequence[Job], launcher: Record) -> str:
     """
     missing: dict[str, list[Job]] = {}
     for job in jobs:
-        if job.record()["status"] not in ENDS:
+        if job.record()["status"] not in OUTCOMES:
             missing.setdefault(f"{job.cfg.names.task}, {job.cfg.names.scale}", []).append(job)
     at_once, _ = sweep.shares(launcher)
     lines, hours = [], []

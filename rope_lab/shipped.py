@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rope_lab.places import HERE, ROOT, TASKS
+from rope_lab.places import CONF, HERE, TASKS
 from rope_lab.text import Settings, flat
 
 
@@ -18,10 +18,21 @@ def shipped(name: str) -> Settings:
     """The settings of conf/<name>.yaml and the defaults of its class, flat; none if there is no
     such file.
     """
-    path = ROOT / "conf" / f"{name}.yaml"
+    path = CONF / f"{name}.yaml"
     if not path.exists():
         return {}
     return with_class_names(flat(_filled(OmegaConf.to_container(OmegaConf.load(path)))))
+
+
+def choices(group: str) -> list[str]:
+    """The names of the yaml files of a group of conf/."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def summary(group: str, name: str) -> str:
+    """What a choice of a group is, in Markdown: the comment that begins its yaml file."""
+    first_line = (CONF / group / f"{name}.yaml").read_text("utf-8").partition("\n")[0]
+    return first_line.removeprefix("# ")
 
 
 def recipe(task: str, scale: str) -> Settings:

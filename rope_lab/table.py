@@ -16,16 +16,17 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from rope_lab.comparing.asking import exit_after
+from rope_lab.experiments.asking import exit_after
 from rope_lab.files import digest
 from rope_lab.launch import sweep
+from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.freeze import check_measure
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import OWN, RATE, Best, Cell, best_rates, bill_of, cell_of, searched_rates
+from rope_lab.shipped import choices
 from rope_lab.text import ConfigError, Record, Words, argument_parser, filled, nearest, say, show
 from rope_lab.train import config
-from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import key_of, split_hydra, typed
 from rope_lab.train.plugin import sources_of
 from rope_lab.train.trainer import CORES
@@ -113,7 +114,9 @@ class RunTable:
                 check_measure(task, block.measure)
             if block.measure != OWN and not block.rates:
                 raise ConfigError(f"measure {block.measure}: no `rates` are searched in this block")
-            for words in block.runs(self._rest()) if block.rates else ():
+            if not block.rates:
+                continue
+            for words in block.runs(self._rest()):
                 if found.setdefault(cell_of(words), block.measure) != block.measure:
                     raise ConfigError(f"{' '.join(cell_of(words))}: two blocks differ in `measure`")
         return found
@@ -123,7 +126,7 @@ class RunTable:
         named = set()
         for block in self.blocks:
             named |= {row.split()[0] for row in block.seeds}
-        return [name for name in names("position") if name not in named]
+        return [name for name in choices("position") if name not in named]
 
 
 def of_study(study: Study) -> RunTable:
@@ -147,7 +150,7 @@ def find(name: str) -> list[RunTable]:
     """A table of ours, a study of results/plan.yaml by its name, or a table or the studies of a
     plan in a file. Raises ConfigError.
     """
-    tables, path = names("table"), Path(name)
+    tables, path = choices("table"), Path(name)
     planned = studies.load().studies if studies.PLAN.exists() else {}
     if name in planned:
         return [of_study(planned[name])]
@@ -167,7 +170,7 @@ def main(arguments: Words = None) -> None:
         __doc__ or "",
         "TABLE is a study of results/plan.yaml, the path of a table or plan of your own, or one of",
     ]
-    about += [f"  {name:<8} {find(name)[0].about}" for name in names("table")]
+    about += [f"  {name:<8} {find(name)[0].about}" for name in choices("table")]
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {CORES})")
@@ -232,7 +235,7 @@ def _asked(
     """
     tables = find(name)
     hydra, extra = split_hydra(overrides)
-    settings = sweep.launcher_settings(sweep.side_by_side(hydra, jobs))
+    settings = sweep.side_by_side(hydra, jobs)
     chosen = set()
     for table in tables:
         for words in table.runs():
@@ -251,11 +254,11 @@ def _measures(tables: list[RunTable]) -> dict[Cell, str]:
     return found
 
 
-def _jobs(tables: list[RunTable], best: Best, extra: list[str]) -> list[sweep.Job]:
+def _jobs(tables: list[RunTable], best: Best, extra: list[str]) -> list[Job]:
     """The runs of the tables, as far as they are known, each once."""
-    every: dict[str, sweep.Job] = {}
+    every: dict[str, Job] = {}
     for table in tables:
-        for job in sweep.compose_jobs([[*words, *extra] for words in table.runs(best)]):
+        for job in compose_jobs([[*words, *extra] for words in table.runs(best)]):
             planned = replace(job, cfg=replace(job.cfg, plan=table.plan))
             every.setdefault(job.identity.run_id, planned)
     return list(every.values())

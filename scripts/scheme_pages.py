@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rope_lab.files import make_folder, write_whole
 from rope_lab.results.records.catalogue import Published
+from rope_lab.shipped import choices, summary
 from rope_lab.showing import facts, measured, which
 from rope_lab.showing.command import FIGURE, PAGES, look
 from rope_lab.showing.measured import Measured
 from rope_lab.showing.page import page, picture
-from rope_lab.train import instantiate
 
 INDEX = """# Schemes
 
@@ -43,7 +43,7 @@ def index() -> str:
         table = ["| scheme | `position=` | what it does (linked to its paper) |", "|---|---|---|"]
         for name in names:
             link = f"[{published.title(name)}]({name}.md)"
-            table.append(f"| {link} | `{name}` | {instantiate.summary('position', name)} |")
+            table.append(f"| {link} | `{name}` | {summary('position', name)} |")
         parts.append("\n\n".join([*rows, "\n".join(table)]) + "\n")
     return "\n".join(parts)
 
@@ -53,4 +53,4 @@ if __name__ == "__main__":
     write_whole(PAGES / "README.md", index().encode())
     kept = measured.read()
     write_whole(PAGES.parent / "which.md", which.page(kept).encode())
-    write(sys.argv[1:] or instantiate.names("position"), kept)
+    write(sys.argv[1:] or choices("position"), kept)

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from rope_lab.results.records.catalogue import Published
+from rope_lab.shipped import choices
 from rope_lab.showing import costs, facts
 from rope_lab.train import config, instantiate, trainer
 
@@ -34,7 +35,7 @@ def cache_table() -> str:
     """Schemes by the numbers that a KV cache of our model holds per token and layer."""
     cfg = trainer.resolve(config.load(*costs.SIZE))
     schemes: dict[float, list[str]] = {}
-    for name in instantiate.names("position"):
+    for name in choices("position"):
         position = instantiate.check_arguments("position", facts.node_of(name), [])
         schemes.setdefault(costs.cost(replace(cfg, position=position)).cached, []).append(name)
     base = next(numbers for numbers, those in schemes.items() if "rope" in those)
@@ -52,7 +53,8 @@ def times_table() -> str:
     heads = ["scheme", *part["sizes"]]
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, ratios in part["ratios"].items():
-        rows.append(f"| {Published().title(name)} | {' | '.join(ratios)} |")
+        cells = [f"{median:.2f} ({low:.2f} to {high:.2f})" for median, low, high in ratios]
+        rows.append(f"| {Published().title(name)} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

@@ -7,10 +7,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from builders import make_run, table_rows
+
+from rope_lab.__main__ import MODULES
 
 MINE = "from rope_lab.model.positions import Rotary\n\n\nclass Mine(Rotary):\n    pass\n"
 PLAN = """
@@ -34,14 +35,7 @@ HIGH = [0.60, 0.63, 0.61, 0.66, 0.62, 0.60]
 
 def main_of(command: str) -> Callable[[list[str]], None]:
     """The function that `rope-lab COMMAND` calls."""
-    for module in (
-        f"rope_lab.{command}.__main__",
-        f"rope_lab.{command}",
-        f"rope_lab.results.{command}",
-    ):
-        with suppress(ModuleNotFoundError):
-            return importlib.import_module(module).main
-    raise AssertionError(f"there is no command {command}")
+    return importlib.import_module(f"rope_lab.{MODULES[command]}").main
 
 
 def said(capsys, command: str, *words: str | Path) -> str:

@@ -10,11 +10,11 @@ from builders import table_rows
 from conftest import TINY
 from trained import command
 
-from rope_lab import board, board_refusals, score, submit
 from rope_lab.files import digest
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep, read_kept
 from rope_lab.results.views import render
+from rope_lab.scoring import board, refusals, score, submit
 from rope_lab.shipped import recipe
 from rope_lab.text import ConfigError
 from rope_lab.train import plugin
@@ -24,7 +24,7 @@ LEAK = "    def heads(self, qkv, at):\n        return qkv.flip(1).unbind(2)\n"
 SHORT = ["train.steps=2", "train.warmup=1", "eval.problems=2", "eval.sequences=1"]
 TASK = "substring_by_prefix"
 RATE = recipe(TASK, "quick")["train.lr"]
-CHECKS = board_refusals.of_checks
+CHECKS = refusals.of_checks
 COMPARED = "mine-rope-quick"  # the folder of a comparison
 
 
@@ -32,11 +32,11 @@ def use(patch, folder, protocol) -> None:
     """Put results/ and the protocol of score and board elsewhere."""
     for module in (score, board, submit):
         patch.setattr(module, "RESULTS", folder / "results")
-    for module in (score, board, board_refusals):
+    for module in (score, board, refusals):
         patch.setattr(module, "PROTOCOL", protocol)
     for module in (board, submit):
         patch.setattr(module, "BOARD", folder / "results" / "board")
-    for module in (board, board_refusals):
+    for module in (board, refusals):
         patch.setattr(module, "planned", unfixed)
     plugin.forget_files()
 
@@ -57,7 +57,7 @@ def submitted(tmp_path_factory):
         use(patch, folder, protocol)
         patch.setattr(render, "svg", lambda *_: b"")
         patch.setattr(score, "run_seconds", lambda *_: 1.0)
-        patch.setattr(board_refusals, "of_checks", lambda *_: [])
+        patch.setattr(refusals, "of_checks", lambda *_: [])
         for scheme in ("rope", "./mine.py"):
             done = command([scheme, "hydra/launcher=basic"], folder, score.main)
             assert done.returncode == 0, done.stderr
@@ -79,7 +79,7 @@ def entry(submitted, tmp_path, monkeypatch):
     """A copy of the entry, to be spoilt; its scheme is not checked again."""
     folder = shutil.copytree(submitted[0], tmp_path / "copy")
     use(monkeypatch, folder, submitted[1])
-    monkeypatch.setattr(board_refusals, "of_checks", lambda *_: [])
+    monkeypatch.setattr(refusals, "of_checks", lambda *_: [])
     yield folder / "results" / "board" / "mine"
     plugin.forget_files()
 
@@ -219,11 +219,11 @@ REFUSED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_is_named(entry, jobs, monkeypatch, case):
-    monkeypatch.setattr(board_refusals, "planned", lambda *_: jobs)
-    monkeypatch.setattr(board_refusals, "of_files", lambda *_: [])
+    monkeypatch.setattr(refusals, "planned", lambda *_: jobs)
+    monkeypatch.setattr(refusals, "of_files", lambda *_: [])
     spoil, said = REFUSED[case]
     spoil(entry)
-    found = board_refusals.problems(entry)
+    found = refusals.problems(entry)
     assert [line for line in found if said in line], found
 
 
@@ -232,16 +232,16 @@ def test_other_code_and_helpers_from_elsewhere_are_refused(entry, tmp_path, monk
     (tmp_path / "own_helper.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     (entry / "mine.py").write_text(f"import own_helper\n{MINE}")
-    first, second, *_ = board_refusals.problems(entry)
+    first, second, *_ = refusals.problems(entry)
     assert "own_helper.py: is imported from elsewhere" in first
     assert "with other code than mine.py" in second
 
 
 @pytest.mark.slow
 def test_a_scheme_that_sees_later_tokens_is_refused(entry, monkeypatch):
-    monkeypatch.setattr(board_refusals, "of_checks", CHECKS)
+    monkeypatch.setattr(refusals, "of_checks", CHECKS)
     (entry / "mine.py").write_text(MINE.replace("    pass\n", LEAK))
-    assert any("fails the check" in line for line in board_refusals.problems(entry))
+    assert any("fails the check" in line for line in refusals.problems(entry))
 
 
 def test_a_scheme_is_checked_in_every_size(monkeypatch):
@@ -252,7 +252,7 @@ def test_a_scheme_is_checked_in_every_size(monkeypatch):
     def check(cfg, group):
         yield "WRONG" if cfg.train.seq_len > 99 else "ok", "causality", "leaks"
 
-    monkeypatch.setattr(board_refusals, "check", check)
+    monkeypatch.setattr(refusals, "check", check)
     every = {"short": [job("short", 64)], "long": [job("long", 256)]}
     (said,) = CHECKS({"scheme": "mine.py"}, every)
     assert said == "mine.py fails the check causality in the size of long: leaks"
@@ -261,14 +261,14 @@ def test_a_scheme_is_checked_in_every_size(monkeypatch):
 @pytest.mark.parametrize("name", ["rope", "RoPE", "../x", "a b", ""])
 def test_names_of_our_schemes_are_taken(name):
     with pytest.raises(ConfigError, match="set --name"):
-        board_refusals.check_name(name)
+        refusals.check_name(name)
 
 
 @pytest.mark.slow
 def test_the_protocol_is_nine_tasks_three_rates_three_seeds(tmp_path):
     plugin.forget_files()
     (tmp_path / "other.py").write_text(MINE)
-    every = board_refusals.planned(tmp_path, {"scheme": "other.py"})
+    every = refusals.planned(tmp_path, {"scheme": "other.py"})
     plugin.forget_files()
     assert len(every) == 9
     jobs = [job for of_task in every.values() for job in of_task]
@@ -329,5 +329,5 @@ def test_a_failed_entry_leaves_nothing(entry, monkeypatch):
 @pytest.mark.claims
 def test_entries_of_the_board_are_right_and_repeat():
     for path in board.BOARD.glob(f"*/{board.ENTRY}"):
-        assert board_refusals.problems(path.parent) == []
+        assert refusals.problems(path.parent) == []
         assert board.repeat(path.parent) == ""

@@ -7,8 +7,9 @@ from conftest import ROOT, TASKS, TEXTS, schemes_by_class, slow_except
 from sources import EMBED, START, TASK, block
 from trained import command, load
 
-from rope_lab.check import check, main
+from rope_lab.check import main
 from rope_lab.checking import tasks
+from rope_lab.checking.run import check
 from rope_lab.train import config, trainer
 
 

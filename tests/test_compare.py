@@ -14,10 +14,11 @@ from conftest import ROOT, TINY
 from killed import killed_after
 from trained import command
 
-from rope_lab.comparing import asking, launching, searching, timing
 from rope_lab.comparing import command as compare
-from rope_lab.comparing.launching import Stopped
-from rope_lab.comparing.timing import run_seconds
+from rope_lab.comparing import searching
+from rope_lab.experiments import asking, launching, timing
+from rope_lab.experiments.launching import Stopped
+from rope_lab.experiments.timing import run_seconds
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.catalogue import Published

@@ -8,10 +8,9 @@ import yaml
 from conftest import CONF, TINY, only_folder
 from trained import command, run
 
-from rope_lab.comparing.launching import RUNS
-from rope_lab.extending import command as extending
-from rope_lab.extending import parents, ways
-from rope_lab.results.comparisons.longer import AS_IS, WINDOWS, Reading, check_alike, readings
+from rope_lab.continuing import extend, parents, ways
+from rope_lab.experiments.launching import RUNS
+from rope_lab.results.comparisons.continued import AS_IS, WINDOWS, by_length, check_alike
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read, read_run
 from rope_lab.results.views import longer_page
@@ -71,25 +70,25 @@ def some_ways(target_ways):
 @pytest.mark.slow
 def test_one_command_goes_to_the_page_and_resumes(parent, tmp_path, monkeypatch):
     monkeypatch.setattr(ways, "ways", some_ways(ways.ways))
-    said = command([str(parent), *WORDS], tmp_path, extending.main)
+    said = command([str(parent), *WORDS], tmp_path, extend.main)
     assert said.returncode == 12
     assert "extend: 5 runs" in said.stdout
     assert not (tmp_path / "it" / RUNS).exists()
-    said = command([str(parent), *WORDS, "--yes"], tmp_path, extending.main)
+    said = command([str(parent), *WORDS, "--yes"], tmp_path, extend.main)
     assert said.returncode == 0, said.stderr
     page = (tmp_path / "it" / longer_page.PAGE).read_text()
     assert WINDOWS in page
     assert (tmp_path / "it" / "figures" / longer_page.FIGURE).exists()
     runs, problems = read(tmp_path / "it" / RUNS)
     assert (len(runs), problems) == (5, [])
-    again = command([str(parent), *WORDS], tmp_path, extending.main)
+    again = command([str(parent), *WORDS], tmp_path, extend.main)
     assert again.returncode == 0
     assert "runs finished" not in again.stdout
 
 
 @pytest.mark.slow
 def test_every_way_trains_and_is_on_the_page(parent, found, tmp_path):
-    said = command([str(parent), *WORDS, "--yes"], tmp_path, extending.main)
+    said = command([str(parent), *WORDS, "--yes"], tmp_path, extend.main)
     assert said.returncode == 0, said.stderr
     page = (tmp_path / "it" / longer_page.PAGE).read_text()
     assert [key.way for key in found.ways if key.way not in page] == []
@@ -193,10 +192,10 @@ def test_more_context_counts_only_with_its_interval(found):
     for key, (run_,) in untrained.items():
         own = losses.get(key.way, [2.5, 2.6, 2.4])
         made[key] = [with_loss(run_, loss, seed) for seed, loss in enumerate(own)]
-    best, context = longer_page.conclusions(readings(made, REPORT))
+    best, context = longer_page.conclusions(by_length(made, REPORT))
     assert "YaRN, 1.8500; unchanged, 2.5000" in best
     assert context.endswith("more context lowers the loss with: YaRN.")
-    table = longer_page.table(Reading(made, REPORT), 16)
+    table = longer_page.table(by_length(made, REPORT)[0], 16)
     row = next(row for row in table.rows if row["way"] == "YaRN")
     assert row[f"less {WINDOWS}"].startswith("-0.19")
 
@@ -212,7 +211,7 @@ def test_more_context_counts_only_with_its_interval(found):
     ],
 )
 def test_wrong_words_are_one_line(parent, tmp_path, words, said):
-    done = command([str(parent), *WORDS, *words], tmp_path, extending.main)
+    done = command([str(parent), *WORDS, *words], tmp_path, extend.main)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
 
@@ -252,25 +251,25 @@ def test_problems_grow_with_the_length_and_are_graded(tmp_path):
         made[key] = [read_run(own.folder)]
     assert lengths == {(14, 8, 32), (30, 24, 96)}
     report = Published().report("needle", {"eval/accuracy"}, {})
-    assert longer_page.conclusions(readings(made, report)) == []  # of runs without these lengths
-    assert WINDOWS not in " ".join(longer_page.table(Reading(made, report), trained).columns)
+    assert longer_page.conclusions(by_length(made, report)) == []  # of runs without these lengths
+    assert WINDOWS not in " ".join(longer_page.table(by_length(made, report)[0], trained).columns)
 
 
 def test_shares_by_depth_are_means_over_parents(found):
     key, (one,) = next(iter(found.ways.items()))
     slices = [{f"depth_at_{key.length}": {"0": (9, share), "10": (9, 1.0)}} for share in (0.2, 0.4)]
     runs = [replace(one, seed=seed, slices=each) for seed, each in enumerate(slices)]
-    table = longer_page.details(Reading({key: runs}, REPORT), Published())
+    table = longer_page.details(by_length({key: runs}, REPORT)[0], Published())
     assert table.note == "Share of problems correct by tenths of the haystack before the needle:"
     assert table.rows == [
         {"way": key.way, "further training": "–", "0": "0.30", "10": "1.00"},
     ]
-    assert longer_page.details(Reading({key: [one]}, REPORT), Published()).rows == []
+    assert longer_page.details(by_length({key: [one]}, REPORT)[0], Published()).rows == []
 
 
 def test_losses_stand_by_position_up_to_the_length(found):
     key, (one,) = next(iter(found.ways.items()))
     slices = {"length_loss": {"64": (9, 9.0), "16": (9, 2.0), "32": (9, 2.5)}}
-    reading = Reading({key: [replace(one, slices=slices)]}, REPORT)
+    reading = by_length({key: [replace(one, slices=slices)]}, REPORT)[0]
     table = longer_page.details(reading, Published())
     assert table.rows == [{"way": key.way, "further training": "–", "16": "2.000", "32": "2.500"}]

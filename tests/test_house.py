@@ -17,13 +17,21 @@ PACKAGES = {
     "launch": {"train", "tasks"},
     "results": set(),
     "report": {"results"},
+    "checking": {"train", "model", "tasks"},
+    "exporting": {"train", "model"},
+    "showing": {"train", "model", "results", "exporting"},
+    "experiments": {"train", "launch", "results", "checking"},
+    "comparing": {"train", "launch", "results", "experiments"},
+    "laddering": {"train", "launch", "results", "experiments"},
+    "continuing": {"train", "launch", "results", "experiments"},
+    "scoring": {"train", "launch", "results", "experiments", "showing", "checking"},
 }
 LAYERS = ("records", "comparisons", "plans", "views")  # of results, each above those before it
 # The packages and commands that may import each heavy library.
 USERS = {
     "torch": "model train checking probe bench notebook exporting",
     "scipy": "results",
-    "pandas": "launch results report notebook power scores showing",
+    "pandas": "launch results report notebook power showing",
     "altair": "results report",
     "vl_convert": "results",
     "jinja2": "report",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, script, slow_except
 
-from rope_lab import board, plan, power, probe, scores
+from rope_lab import plan, power, probe
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
 from rope_lab.results.comparisons import score_columns as columns
@@ -30,6 +30,7 @@ from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import advice
 from rope_lab.results.views.verdicts import kind, label, published_gains, verdicts
+from rope_lab.scoring import board, scores
 
 checks = script("published_beside_ours")
 comparisons = script("verdicts")

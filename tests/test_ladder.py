@@ -10,8 +10,8 @@ from builders import make_run
 from conftest import TINY
 from trained import command, composed
 
-from rope_lab.comparing import launching, timing
-from rope_lab.comparing.launching import RUNS
+from rope_lab.experiments import launching, timing
+from rope_lab.experiments.launching import RUNS
 from rope_lab.laddering import command as laddering
 from rope_lab.laddering import sizes
 from rope_lab.results.comparisons.ladder import (
@@ -292,6 +292,7 @@ def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
     ("words", "said"),
     [
         (["train.lr=0.1"], "train.lr=0.1: ladder decides it"),
+        (["train={lr: 0.1}"], "train={lr: 0.1}: write each setting by its whole name"),
         (["position=rope"], "position=rope: must be two schemes or more"),
         (["--to", "1e9"], "at most 4 times the largest size"),
         (["--pairs", "1"], "--pairs 1: must be 2 or more"),

@@ -13,6 +13,7 @@ from conftest import TINY, only_folder
 from trained import command, load, raising_signal_at
 
 from rope_lab.launch import job, pool, sweep
+from rope_lab.launch.jobs import compose_jobs
 from rope_lab.results.records.folders import read
 from rope_lab.text import ConfigError
 from rope_lab.train import loop, provenance
@@ -76,7 +77,7 @@ def test_a_cluster_may_have_more_threads_than_this_machine(tmp_path, monkeypatch
     given, settings = [], {"_target_": "rope_lab.launch.clusters.on_slurm", "cpus_per_task": 4096}
     on_slurm = lambda every, *_: given.extend(cfg.threads for cfg, _ in every)  # noqa: E731
     monkeypatch.setitem(sweep.LAUNCHERS, "on_slurm", on_slurm)
-    jobs = sweep.compose_jobs(
+    jobs = compose_jobs(
         [[*TINY, "threads=null", f"out={tmp_path}"], [*TINY, "threads=999", f"out={tmp_path}"]]
     )
     assert sweep.launch(jobs, settings) == job.EXIT_FAILED  # none of them began
@@ -85,12 +86,12 @@ def test_a_cluster_may_have_more_threads_than_this_machine(tmp_path, monkeypatch
 
 def test_runs_that_differ_in_seed_are_composed_once():
     words = [*TINY, "position=roper"]
-    composed = sweep.compose_jobs([[*words, f"seed={seed}"] for seed in (0, 1)])
+    composed = compose_jobs([[*words, f"seed={seed}"] for seed in (0, 1)])
     assert [each.cfg for each in composed] == [
         load(*words, f"seed={s}", f"out={composed[0].cfg.out}") for s in (0, 1)
     ]
     assert composed[1].cfg.overrides == (*words, "seed=1")
-    (alone,) = sweep.compose_jobs([["seed=3", "train.warmup=${seed}"]])
+    (alone,) = compose_jobs([["seed=3", "train.warmup=${seed}"]])
     assert alone.cfg.train.warmup == 3
 
 

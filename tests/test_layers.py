@@ -9,9 +9,9 @@ from trained import load, make_scheme
 
 from rope_lab.model.hooks import Dims
 from rope_lab.model.schemes import Layers
+from rope_lab.shipped import choices
 from rope_lab.text import ConfigError
 from rope_lab.train import config, pattern
-from rope_lab.train.instantiate import names
 from rope_lab.train.overrides import expand
 
 PRESETS = ["gemma4", "deepseek_v4", "llama4", "trinity", "smollm3", "mimo", "gpt_oss", "marin"]
@@ -84,5 +84,5 @@ def test_a_pattern_that_cannot_be_served_is_one_message(written, message):
 
 
 def test_every_class_with_a_pattern_is_known_by_name():
-    assert {"gemma4", "layers"} <= set(names("position"))
+    assert {"gemma4", "layers"} <= set(choices("position"))
     assert issubclass(type(make_scheme("rnope", DIMS)), Layers)

@@ -9,11 +9,11 @@ from builders import PUBLISHED, make_rows, table_rows
 from conftest import TINY
 from trained import command
 
-from rope_lab import score
 from rope_lab.results.comparisons.score_columns import columns, mean_ranks, widest
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
+from rope_lab.scoring import score
 from rope_lab.text import ConfigError, MissingText
 from rope_lab.train import plugin
 from rope_lab.train.instantiate import config_errors

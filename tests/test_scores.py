@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from builders import PUBLISHED, make_row, make_rows, table_rows
 
-from rope_lab import scores
 from rope_lab.results.comparisons import score_columns as columns
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
+from rope_lab.scoring import scores
 
 
 def test_a_score_is_accuracy_or_e_to_minus_loss(tmp_path, capsys):

@@ -8,14 +8,14 @@ from conftest import ROOT, SCHEMES, TINY
 from trained import command
 
 from rope_lab import searches, table
-from rope_lab.launch import sweep
+from rope_lab.launch.jobs import compose_jobs
 from rope_lab.plan import main as plan
 from rope_lab.results.__main__ import main as results
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import read_kept
 from rope_lab.searches import cell_of
-from rope_lab.train.instantiate import names
+from rope_lab.shipped import choices
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -163,7 +163,7 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     every = [f"position={p}" for p in ("randomized_rope", "rope_partial", "p_rope")]
     others = [["task=substring_by_index", name, "seed=0", "scale=quick"] for name in every]
     quick = [words for words in table.find("quick")[0].runs() if "seed=0" in words]
-    jobs = sweep.compose_jobs([[*words, *KEPT] for words in [*quick, *others]])
+    jobs = compose_jobs([[*words, *KEPT] for words in [*quick, *others]])
     kept = {
         run.run_id
         for folder in (ROOT / "results", *(ROOT / "results").glob("*/"))
@@ -177,7 +177,7 @@ def test_every_cell_of_the_tables_can_be_composed():
     """Each at its first occurrence in a table; every cell of a table is a distinct run."""
     seen = set()
     beside = [str(path) for path in (ROOT / "results").rglob("table*.yaml")]
-    for name in [*names("table"), *beside, *studies.load().studies]:
+    for name in [*choices("table"), *beside, *studies.load().studies]:
         cells, first = table.find(name)[0].runs(), []
         assert len({tuple(words) for words in cells}) == len(cells) > 1
         for words in cells:
@@ -185,7 +185,7 @@ def test_every_cell_of_the_tables_can_be_composed():
             if not parts <= seen:
                 first.append([*words, *KEPT])
                 seen |= parts
-        assert len(sweep.compose_jobs(first)) == len(first)
+        assert len(compose_jobs(first)) == len(first)
     assert len(seen) > 50
 
 
@@ -215,7 +215,7 @@ blocks:
 )
 def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, best):
     words = ["task=substring_by_index", "position=rope", "seed=100", "eval.lengths=[20,30]"]
-    jobs = sweep.compose_jobs([[*words, f"train.lr={rate}"] for rate in (0.001, 0.002, 0.004)])
+    jobs = compose_jobs([[*words, f"train.lr={rate}"] for rate in (0.001, 0.002, 0.004)])
     of = {"eval/accuracy": [1, 3, 2], "eval/loss": [2, 3, 1]}
     of |= {"length/20": [3, 2, 1], "length/30": [0, 0, 0]}
     ended = {}

@@ -19,16 +19,25 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from rope_lab.comparing import stages
-from rope_lab.comparing.asking import asks, hours, rates_and_seeds
-from rope_lab.comparing.launching import Stopped, folder_of
 from rope_lab.comparing.order import MOST_PAIRS, Order
+from rope_lab.experiments.asking import asks, hours, rates_and_seeds
+from rope_lab.experiments.launching import Stopped, folder_of
 from rope_lab.launch import sweep
-from rope_lab.launch.job import EXIT_BAD_CONFIG
+from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
-from rope_lab.text import ConfigError, Record, Words, argument_parser, filled, say, short_path
+from rope_lab.text import (
+    ConfigError,
+    Record,
+    Words,
+    argument_parser,
+    filled,
+    of_system,
+    say,
+    short_path,
+)
 from rope_lab.train import plugin
 from rope_lab.train.overrides import split_hydra
 from rope_lab.train.stop import ignore
@@ -49,6 +58,7 @@ def compare(
     most_pairs: int = MOST_PAIRS,
     name: str = "",
     out: str | Path | None = None,
+    jobs: int | None = None,
     yes: bool = False,
     budget: str = "",
 ) -> Verdict:
@@ -63,6 +73,7 @@ def compare(
     most_pairs: of the verdict
     name:       of our scheme on the page
     out:        the folder of the comparison (default: below results/compare)
+    jobs:       parallel runs; None: one per core
     yes:        begin without a question
     budget:     of both stages, `2h` or `30min`: a larger bill is refused
 
@@ -84,7 +95,7 @@ def compare(
         most_pairs=most_pairs,
         label=name,
         overrides=tuple(settings),
-        launcher=sweep.launcher_settings(sweep.side_by_side(hydra)),
+        launcher=sweep.side_by_side(hydra, jobs),
         folder=folder_of(out, "compare", *names),
     )
     ask = asks(yes, hours("--budget", budget))
@@ -137,9 +148,7 @@ def main(arguments: Words = None) -> None:
 def _status(given: Namespace) -> tuple[int, Record]:
     """Run the comparison: its exit status, and the verdict or the reason for none as JSON."""
     options = vars(given)
-    words, jobs = options.pop("overrides"), options.pop("jobs")
-    if jobs is not None:
-        words.append(f"{sweep.JOBS}={jobs}")
+    words = options.pop("overrides")
     schemes_and_task = [options.pop(name) for name in ("ours", "theirs", "task")]
     try:
         verdict = compare(*schemes_and_task, *words, **options)
@@ -149,6 +158,9 @@ def _status(given: Namespace) -> tuple[int, Record]:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_BAD_CONFIG, {"word": "refused", "reason": str(error)}
+    except OSError as error:
+        print(of_system(error), file=sys.stderr)
+        return EXIT_FAILED, {"word": "open", "reason": of_system(error)}
     paragraph = filled(verdict.paragraph, indent="")
     say(f"\n{verdict.word}\n\n{paragraph}\n\n{short_path(verdict.folder / PAGE)}")
     return STATUS.get(verdict.word, NOT_PLANNED), as_json(verdict)

@@ -3,44 +3,22 @@
 import functools
 import math
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rope_lab.comparing.launching import RUNS
+from rope_lab.experiments.asked import check_overrides
+from rope_lab.experiments.launching import RUNS
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
 from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
 from rope_lab.results.plans.study import run_name
 from rope_lab.text import ConfigError, Record
 from rope_lab.train import plugin
-from rope_lab.train.overrides import key_of
 
 MOST_PAIRS = 24  # unless the user asks for others
 CODE = "code"  # within the folder of a comparison: copies of the user's own files
-CHOSEN = (
-    "task",
-    "position",
-    "scale",
-    "seed",
-    "out",
-    "fresh",
-    "other_code",
-    "init_from",
-    "train.lr",
-)
-
-
-def check_overrides(command: str, overrides: Iterable[str]) -> None:
-    """Raise ConfigError for a setting of all runs that a command decides, or a group of them."""
-    for word in overrides:
-        key = key_of(word)
-        if key in CHOSEN or key.startswith("position."):
-            own = "write a scheme of your own with it" if "position" in key else "leave it out"
-            raise ConfigError(f"{word}: {command} decides it; {own}")
-        if ("." not in key and key not in ("device", "threads")) or "{" in word:
-            raise ConfigError(f"{word}: write each setting by its whole name, train.steps=100")
 
 
 @dataclass(frozen=True)

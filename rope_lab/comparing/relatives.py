@@ -1,7 +1,7 @@
 """Schemes of ours that a user's own scheme is a small change of."""
 
 from rope_lab.launch.jobs import Job
-from rope_lab.shipped import shipped
+from rope_lab.shipped import choices, shipped
 from rope_lab.train import instantiate
 
 
@@ -15,5 +15,6 @@ def relatives(job: Job) -> list[str]:
     ours = [each for each in cls.__mro__ if each.__module__.startswith("rope_lab.model.schemes.")]
     if not ours:
         return []
-    names = instantiate.names("position")
-    return [name for name in names if shipped(f"position/{name}")["_target_"] == ours[0].__name__]
+    extended = ours[0].__name__
+    every = choices("position")
+    return [name for name in every if shipped(f"position/{name}")["_target_"] == extended]

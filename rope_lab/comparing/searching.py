@@ -1,13 +1,12 @@
 """The first stage of a comparison: the learning rates of both schemes are searched alike."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rope_lab.check import check
-from rope_lab.comparing.launching import NO_ROOM, Asks, RateSearch, Stopped, path_of
 from rope_lab.comparing.order import Order
-from rope_lab.comparing.timing import run_seconds
+from rope_lab.experiments.asked import check_own
+from rope_lab.experiments.launching import NO_ROOM, Asks, RateSearch, Stopped, path_of
+from rope_lab.experiments.timing import run_seconds
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_seconds
@@ -18,9 +17,8 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.results.records.setups import seeds as seeds_text
-from rope_lab.text import ConfigError, filled, say, short_path
-from rope_lab.train import config, trainer
-from rope_lab.train.plugin import FILE
+from rope_lab.text import filled, say, short_path
+from rope_lab.train import config
 
 FIRST_SEED = 100
 SOLVED = 0.995  # a share from which a task counts as solved
@@ -91,22 +89,8 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
         seconds, source = mean_seconds(before)
     else:
         waiting = [rates.jobs[cell] for cell in state.missing]
-        seconds, source = run_seconds(waiting, order.launcher), "from a few steps of two"
-    asks(Bill("search", plan.runs - len(before), seconds, source, order.at_once))
-
-
-def check_own(schemes: Iterable[str], common: Sequence[str]) -> None:
-    """Raises ConfigError if one of these schemes is a file and fails one of our checks: one that
-    sees later tokens would be ahead of any other.
-
-    common: the overrides of all runs
-    """
-    for scheme in filter(FILE.fullmatch, schemes):
-        cfg = trainer.resolve(config.load(*common, f"position={scheme}"))
-        for kind, failed, message in check(cfg, "position"):
-            if kind == "WRONG":
-                said = f"{run_name(scheme)} fails the check {failed}: {message}"
-                raise ConfigError(f"{said}; rope-lab check says more")
+        seconds, source = run_seconds(waiting, order.launcher), "from a few steps"
+    asks(Bill("search", plan.left(state), seconds, source, order.at_once))
 
 
 def _gain(order: Order, run: Run) -> float:

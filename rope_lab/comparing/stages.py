@@ -6,10 +6,10 @@ verdict.
 import re
 from pathlib import Path
 
-from rope_lab.comparing.launching import RUNS, Asks, Ended, ended, jobs_of, made, path_of
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
+from rope_lab.experiments.launching import RUNS, Asks, Ended, ended, jobs_of, made, path_of
 from rope_lab.files import digest, write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE

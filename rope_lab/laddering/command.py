@@ -12,9 +12,9 @@ Exit status: 0 done, 12 runs are still missing, 2 refused.
 from argparse import ArgumentParser
 from pathlib import Path
 
-from rope_lab.comparing.asking import asks, exit_after, hours, rates_and_seeds
-from rope_lab.comparing.launching import folder_of
-from rope_lab.comparing.searching import check_own
+from rope_lab.experiments.asked import check_overrides, check_own
+from rope_lab.experiments.asking import asks, exit_after, hours, rates_and_seeds
+from rope_lab.experiments.launching import folder_of
 from rope_lab.laddering import sizes, stages
 from rope_lab.laddering.stages import Ladder
 from rope_lab.launch import sweep
@@ -26,8 +26,9 @@ from rope_lab.train import config, plugin
 from rope_lab.train.overrides import key_of, split_hydra
 
 # Settings that the sizes decide.
-CHOSEN = ("model.d_model", "model.n_layers", "model.n_heads", "train.steps", "train.warmup")
-CHOSEN += ("eval.every", "train.lr", "seed", "out", "fresh", "init_from")
+OF_SIZES = ("model.d_model", "model.n_layers", "model.n_heads", "train.steps", "train.warmup")
+OF_SIZES += ("eval.every",)
+ASKED = ("task", "scale", "corpus")  # files of conf/ that may be chosen
 
 
 def ladder(
@@ -38,6 +39,7 @@ def ladder(
     tokens_per_parameter: float | None = None,
     projected: float | None = None,
     out: str | None = None,
+    jobs: int | None = None,
     yes: bool = False,
     budget: str = "",
 ) -> Path:
@@ -48,6 +50,7 @@ def ladder(
     search:    learning rates times seeds, at the two smallest sizes
     tokens_per_parameter: None: as many as in the recipe
     projected: parameters at which the lead is projected, at most four times the largest size
+    jobs:      parallel runs; None: one per core
     budget:    the time of all runs, `2h`; a larger bill is refused
 
     Raises ConfigError, and Stopped if runs are to come.
@@ -71,7 +74,7 @@ def ladder(
         tried=rates_and_seeds(search, "5x2; 3 rates", least_seeds=1),
         pairs=pairs,
         folder=folder_of(out, "ladder", usual.names.task, usual.names.scale, *named.values()),
-        launcher=sweep.launcher_settings(sweep.side_by_side(hydra)),
+        launcher=sweep.side_by_side(hydra, jobs),
     )
     climbed = stages.climb(asked, asks(yes, hours("--budget", budget)))
     page = asked.folder / ladder_page.PAGE
@@ -86,10 +89,10 @@ def _asked(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
         key, _, value = word.partition("=")
         if key == "position":
             schemes = value
-        elif key_of(word) in CHOSEN or key_of(word).startswith("position."):
-            raise ConfigError(f"{word}: ladder decides it; leave it out, or write your own scheme")
         else:
             common.append(word)
+    settings = [word for word in common if key_of(word) not in ASKED]
+    check_overrides("ladder", settings, OF_SIZES)
     names = tuple(dict.fromkeys(filter(None, schemes.split(","))))
     if len(names) < 2:
         raise ConfigError(f"position={schemes}: must be two schemes or more, the baseline first")
@@ -122,7 +125,5 @@ def _parser() -> ArgumentParser:
 
 def main(arguments: Words = None) -> None:
     options = vars(_parser().parse_intermixed_args(arguments))
-    jobs, words = options.pop("jobs"), options.pop("words")
-    if jobs is not None:
-        words.append(f"{sweep.JOBS}={jobs}")
+    words = options.pop("words")
     exit_after(lambda: say(short_path(ladder(*words, **options))))

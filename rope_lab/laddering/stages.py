@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rope_lab.comparing.launching import Asks, RateSearch, jobs_of, made, missing, words_of
-from rope_lab.comparing.timing import mean_seconds
+from rope_lab.experiments.launching import Asks, RateSearch, jobs_of, made, missing, words_of
+from rope_lab.experiments.timing import mean_seconds
 from rope_lab.laddering.sizes import SEARCHED, ModelSize, carried
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.ladder import LOSS, Rung
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.freeze import FIRST_SEED
-from rope_lab.results.plans.rates import FINALISTS, Cell, Search, SearchState
+from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.text import Record
 
 SEARCH_SEED = 100  # the first seed of the search
@@ -126,21 +126,10 @@ def _missing(ladder: Ladder, states: Sequence[SearchState]) -> list[int]:
     if any(state.missing for state in states):
         counts = [len(ladder.schemes) * ladder.pairs] * len(ladder.sizes)
         for number, state in enumerate(states):
-            counts[number] += _left(ladder, state)
+            counts[number] += ladder.search(ladder.sizes[number]).plan.left(state)
         return counts
     rates, counts = ladder.rates([state.best for state in states]), []
     for number, size in enumerate(ladder.sizes):
         jobs = ladder.jobs(size, ladder.cells(number, rates))
         counts.append(len(missing(jobs, ladder.folder)))
     return counts
-
-
-def _left(ladder: Ladder, state: SearchState) -> int:
-    """The runs that a search still takes: the missing ones and, on its first seed, those of the
-    finalists.
-    """
-    rates, seeds = ladder.tried
-    left = len(state.missing)
-    if left and all(cell.seed == SEARCH_SEED for cell in state.missing):
-        left += len(ladder.schemes) * min(FINALISTS, rates) * (seeds - 1)
-    return left

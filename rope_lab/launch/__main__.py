@@ -3,6 +3,7 @@
 import sys
 
 from rope_lab.launch import job, sweep
+from rope_lab.launch.jobs import compose_jobs
 from rope_lab.text import ConfigError, say
 from rope_lab.train import config, distributed, help
 from rope_lab.train.overrides import expand, read_arguments, split_hydra
@@ -40,4 +41,4 @@ def launch(words: list[str]) -> int:
         raise ConfigError(f"torchrun trains one run: {remedy}")
     hydra, others = split_hydra(overrides)
     launcher = sweep.launcher_settings(hydra)
-    return sweep.launch(sweep.compose_jobs(expand(others)), launcher)
+    return sweep.launch(compose_jobs(expand(others)), launcher)

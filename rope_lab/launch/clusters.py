@@ -80,7 +80,7 @@ def on_slurm(runs: Runs, stopping: Stop, settings: Record) -> None:
         with redirect_stderr(io.StringIO()), executor.batch():  # the error has it too
             queued = [executor.submit(QueuedRun(), cfg, prefix, launch) for cfg, prefix in runs]
     except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
-        *_, problem = ["Slurm has failed", *str(error).split("\n")]
+        problem = str(error).rpartition("\n")[2] or "Slurm has failed"
         remedy = "look at hydra.launcher.partition, gpus_per_node and the like, and at sinfo"
         raise ConfigError(f"hydra/launcher=submitit_slurm: {problem}; {remedy}") from None
     say(f"the output of the runs is in {short_path(logs)}")

@@ -10,8 +10,8 @@ from rope_lab.text import ConfigError
 from rope_lab.train import distributed
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
-from rope_lab.train.instantiate import error_line
 from rope_lab.train.loop import train
+from rope_lab.train.plugin import error_line
 from rope_lab.train.stop import RunFailed, Stop
 
 EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_DIVERGED = 1, 2, 3

@@ -16,8 +16,6 @@ from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.load import parent_changed
 from rope_lab.train.trainer import resolve
 
-ENDS = ("finished", "diverged")  # statuses of a run that is not run again
-
 
 @dataclass(frozen=True, eq=False)
 class Job:

@@ -5,9 +5,10 @@ import shlex
 from collections import defaultdict
 from pathlib import Path
 
-from rope_lab.launch.jobs import ENDS, Job
+from rope_lab.launch.jobs import Job
 from rope_lab.text import Record, filled, first_three, screen_width, short_path
 from rope_lab.train.console import SHOWN
+from rope_lab.train.run import OUTCOMES
 from rope_lab.train.stop import same_command
 
 Records = dict[Job, Record]  # the content of the run.json of each run
@@ -27,7 +28,7 @@ def text(records: Records, name: str, every: bool, shows_scores: bool) -> str:
         lines.append(_means(finished))
     elif finished:
         lines.append("  planned runs: scores are shown when the last one has ended")
-    if any(record["status"] not in ENDS for record in records.values()):
+    if any(record["status"] not in OUTCOMES for record in records.values()):
         fresh = any(job.cfg.fresh for job in records)
         lines.append(f"{same_command(fresh)} runs what is missing")
     if finished and shows_scores:

@@ -13,8 +13,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from rope_lab.launch import clusters, pool, summary
 from rope_lab.launch.job import EXIT_FAILED
-from rope_lab.launch.jobs import ENDS, Job
-from rope_lab.launch.jobs import compose_jobs as compose_jobs
+from rope_lab.launch.jobs import Job
 from rope_lab.shipped import shipped
 from rope_lab.text import (
     ConfigError,
@@ -31,6 +30,7 @@ from rope_lab.train import config, tracking
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import check_type
 from rope_lab.train.overrides import check_launcher, key_of
+from rope_lab.train.run import OUTCOMES
 from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import CORES
 
@@ -78,15 +78,16 @@ def _check_jobs(words: Sequence[str]) -> None:
         raise ConfigError(f"--jobs, {JOBS}: {takes_none}; leave one of them out")
 
 
-def side_by_side(words: Sequence[str], jobs: int | None = None) -> list[str]:
-    """Hydra's own overrides; unless they choose a launcher, runs go side by side here.
+def side_by_side(words: Sequence[str], jobs: int | None = None) -> Record:
+    """The settings of the launcher that Hydra's own overrides choose or, if they choose none, of
+    the one that runs side by side here. Raises ConfigError.
 
     jobs: how many; None: as the overrides say, or as many as there are cores
     """
     own = list(words) if jobs is None else [*words, f"{JOBS}={jobs}"]
-    if any(word.startswith("hydra/launcher=") for word in words):
-        return own
-    return ["hydra/launcher=joblib", *own]
+    if not any(word.startswith("hydra/launcher=") for word in words):
+        own.insert(0, "hydra/launcher=joblib")
+    return launcher_settings(own)
 
 
 def launch(
@@ -106,7 +107,7 @@ def launch(
     Raises ConfigError if the launcher cannot begin.
     """
     records = {job: job.record() for job in jobs}
-    ended = [job for job in jobs if records[job]["status"] in ENDS and not job.cfg.fresh]
+    ended = [job for job in jobs if records[job]["status"] in OUTCOMES and not job.cfg.fresh]
     waiting = [job for job in jobs if job not in ended]
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs have ended before")
@@ -122,7 +123,7 @@ def launch(
                 before, now = records[job], job.record()
                 did_not_begin = job.cfg.fresh and now == before
                 records[job] = {"status": "not run"} if did_not_begin else now
-        all_ended = all(record["status"] in ENDS for record in records.values())
+        all_ended = all(record["status"] in OUTCOMES for record in records.values())
         say(summary.text(records, name, not begin, shows_scores or all_ended))
     if stopping.caught:
         return 128 + stopping.caught

@@ -151,8 +151,10 @@ class Hooks:
         middle = torch.full((K,), T // 2)
         unlike_K = (self.part(torch.arange(K), middle, alike_BTHK) - 1).abs() > SAME
         rotated = unlike_K.nonzero().flatten().tolist()
-        curves = {}
-        for share in (1 / 8, 1 / 4, 1 / 2) if rotated else ():
+        curves: Curves = {}
+        if not rotated:
+            return curves
+        for share in (1 / 8, 1 / 4, 1 / 2):
             feature = rotated[int(share * len(rotated))]
             sources = torch.arange(T - 1, -1, -1)
             cosine_T = self.part(torch.full((T,), feature), sources, alike_BTHK)

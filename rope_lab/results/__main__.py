@@ -17,7 +17,6 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-from rope_lab import command
 from rope_lab.places import OWN, RESULTS
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans import study as studies
@@ -117,5 +116,4 @@ def _print(content: Content) -> None:
 
 
 if __name__ == "__main__":
-    command.begin()
     main()

@@ -20,13 +20,13 @@ from rope_lab.model.portrait import DIMS, portrait, same_values
 from rope_lab.places import ROOT
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.terminal import fitted
+from rope_lab.shipped import choices
 from rope_lab.showing import costs, measured
 from rope_lab.showing.facts import facts
 from rope_lab.showing.measured import Measured
 from rope_lab.showing.page import Shown, page, picture
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, say, screen_width
 from rope_lab.train import config, instantiate, trainer
-from rope_lab.train.instantiate import names
 from rope_lab.train.plugin import error_line
 
 PAGES = ROOT / "docs" / "schemes"
@@ -86,7 +86,7 @@ def made(word: str) -> tuple[str, bytes] | None:
     such page.
     """
     path = PAGES / f"{word}.md"
-    if word not in names("position") or not path.exists():
+    if word not in choices("position") or not path.exists():
         return None
     return path.read_text("utf-8"), (PAGES / FIGURE.format(word)).read_bytes()
 
@@ -137,9 +137,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the page as HTML")
     parser.add_argument("settings", nargs="*", default=[], help=argparse.SUPPRESS)
     given = parser.parse_intermixed_args(arguments)
-    for word in given.settings:
+    if given.settings:
         remedy = "write a class in ./mine.py that has it as default, and show that"
-        raise ConfigError(f"{word}: show takes a scheme without settings; {remedy}")
+        raise ConfigError(f"{given.settings[0]}: show takes a scheme without settings; {remedy}")
     found = made(given.scheme)
     if found is None:
         shown = look(given.scheme, measured.read(own=run_name(given.scheme)))

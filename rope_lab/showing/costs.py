@@ -1,13 +1,12 @@
 """What a scheme costs beside RoPE: parameters, KV cache and step time."""
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
 from rope_lab.places import ROOT
+from rope_lab.text import Record
 from rope_lab.train import config, trainer
 
 SIZE = ("model.d_model=128", "model.n_heads=4", "model.n_layers=3", "device=cpu")
@@ -41,24 +40,27 @@ def usual(name: str) -> Cost:
 
 def step_time(name: str) -> str:
     """The measured step time of a scheme over RoPE's, medians by size; empty if there is none."""
-    for part, ratios in _measured():
-        if name in ratios:
-            medians = [float(ratio.split()[0]) for ratio in ratios[name]]
-            times = (
-                f"{min(medians):g} to {max(medians):g}" if len(medians) > 1 else f"{medians[0]:g}"
-            )
-            return f"{times} times ({', '.join(part['sizes'])}; {part['where']})"
-    return ""
+    found = _measured(name)
+    if found is None:
+        return ""
+    part, medians = found
+    times = f"{min(medians):g}"
+    if len(medians) > 1:
+        times += f" to {max(medians):g}"
+    return f"{times} times ({', '.join(part['sizes'])}; {part['where']})"
 
 
 def most_time(name: str) -> float | None:
     """The greatest of those medians."""
-    for _, ratios in _measured():
-        if name in ratios:
-            return max(float(ratio.split()[0]) for ratio in ratios[name])
-    return None
+    found = _measured(name)
+    return max(found[1]) if found else None
 
 
-def _measured() -> Iterator[tuple[dict[str, Any], dict[str, list[str]]]]:
+def _measured(name: str) -> tuple[Record, list[float]] | None:
+    """The part of TIMES that has a scheme, and its median at each size; None if it was not
+    measured.
+    """
     for part in yaml.safe_load(TIMES.read_text("utf-8")):
-        yield part, part["ratios"]
+        if name in part["ratios"]:
+            return part, [ratio[0] for ratio in part["ratios"][name]]
+    return None

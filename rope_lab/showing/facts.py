@@ -10,7 +10,9 @@ from typing import Any
 
 import yaml
 
+from rope_lab.places import CONF
 from rope_lab.results.views.tables import escaped
+from rope_lab.shipped import choices
 from rope_lab.train import instantiate
 
 # Modules of rope_lab.model.schemes, in the order of README.md.
@@ -63,9 +65,9 @@ def facts(name: str, node: dict[str, Any]) -> Facts:
             meaning = f": {shown(meanings[key])}" if key in meanings else ""
             settings.append(f"`position.{key}={written(value)}`{meaning}")
     kind = cls.__module__.rpartition(".")[2]
-    if name not in instantiate.names("position"):
+    if name not in choices("position"):
         return Facts(name, cls, "", "", text, settings)
-    about = read_comments(instantiate.CONF / "position" / f"{name}.yaml")
+    about = read_comments(CONF / "position" / f"{name}.yaml")
     return Facts(name, cls, kind, about.pop("summary"), text, settings, **about)
 
 
@@ -81,7 +83,7 @@ def kind_title(kind: str) -> tuple[str, str]:
 def by_kind() -> dict[str, list[str]]:
     """The names of our schemes by kind, each kind in the order of its classes."""
     found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in (NONE, *KINDS)}
-    for name in instantiate.names("position"):
+    for name in choices("position"):
         cls = next(instantiate.classes(node_of(name)))
         module = cls.__module__.rpartition(".")[2]
         found[module].append((inspect.getsourcelines(cls)[1], name))
@@ -93,7 +95,7 @@ def by_kind() -> dict[str, list[str]]:
 
 def node_of(name: str) -> dict[str, Any]:
     """The settings of a scheme's yaml file."""
-    path = instantiate.CONF / "position" / f"{name}.yaml"
+    path = CONF / "position" / f"{name}.yaml"
     return yaml.safe_load(path.read_text("utf-8"))
 
 

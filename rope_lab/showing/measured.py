@@ -6,16 +6,17 @@ from pathlib import Path
 
 from rope_lab.places import OWN, RESULTS
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.score_columns import Column, as_if_kept, columns, widest
-from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.comparisons.score_columns import Column, all_columns, as_if_kept
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import is_kept, read_or_warn, with_those_below
+from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import plan_page
-from rope_lab.results.views.tables import NONE, Strong, Table
+from rope_lab.results.views.score_cells import score
+from rope_lab.results.views.tables import Strong, Table
 
 RATE = "train.lr="  # within the name of an arm
 DIFFERENCE = (
@@ -37,25 +38,30 @@ class Measured:
 def read(folder: Path = RESULTS, own: str = "") -> Measured:
     """What the kept runs of a folder and those below it show; nothing if there are none.
 
-    own: the name of the user's scheme, whose runs count too, kept or not; without any, nothing is
-        read
+    own: the name of the user's scheme, whose runs count too, kept or not; if it has none, nothing
+         is read
     """
     published = Published()
-    mine = []
-    for place in (folder / OWN, folder / "score" / own / "runs", folder / "runs") if own else ():
-        if place.is_dir():
-            mine += [run for run in read_or_warn([place]) if run.position == own]
+    mine = _own_runs(folder, own) if own else []
     if own and not mine:
         return Measured(published)
     kept = read_or_warn(each for each in with_those_below(folder) if is_kept(each))
     setups = setups_of([*kept, *as_if_kept(mine, kept)], published)
-    shown = [column for setup in widest(setups) for column in columns(setup, setups)]
     every = []
     for plan in (folder / NAME, *sorted(folder.glob(f"compare/*/{NAME}"))):
         studied, _ = outcomes.read(plan, published)
         every += [result for results in studied for result in results]
     tests = [each for each in every if each.family.corrected and not each.family.untested]
-    return Measured(published, shown, tests)
+    return Measured(published, all_columns(setups), tests)
+
+
+def _own_runs(folder: Path, own: str) -> list[Run]:
+    """The runs of the user's scheme."""
+    mine = []
+    for place in (folder / OWN, folder / "score" / own / "runs", folder / "runs"):
+        if place.is_dir():
+            mine += [run for run in read_or_warn([place]) if run.position == own]
+    return mine
 
 
 def scores(name: str, measured: Measured) -> Table:
@@ -68,15 +74,6 @@ def scores(name: str, measured: Measured) -> Table:
                 row[published.title(published.baseline)] = score(column, published.baseline)
             rows.append(row)
     return Table(rows)
-
-
-def score(column: Column, scheme: str) -> str:
-    """The mean score with half its interval; † if the rate was searched."""
-    if scheme not in column.scores:
-        return NONE
-    found = t_interval(column.scores[scheme])
-    mark = " †" if scheme in column.searched else ""
-    return f"{found.mean:.3f} ± {found.high - found.mean:.3f}{mark}"
 
 
 def tests_of(name: str, tests: Iterable[Result]) -> tuple[list[Result], int]:

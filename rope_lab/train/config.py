@@ -18,12 +18,17 @@ from pydantic import ValidationError
 
 from rope_lab.identity import BACKFILLED, Identity, identify
 from rope_lab.model.hooks import Dims, PositionScheme
-from rope_lab.shipped import shipped
+from rope_lab.places import CONF
+from rope_lab.shipped import choices, shipped
 from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, first_line, flat, nested, show
 from rope_lab.train import instantiate, overrides, provenance
-from rope_lab.train.instantiate import CONF, SWAPPED
-from rope_lab.train.settings import LOCAL, Config, declared
+from rope_lab.train.instantiate import SWAPPED
+from rope_lab.train.settings import LOCAL, Config, Settings, declared
+
+of_settings = {field.name for field in dataclasses.fields(Settings)}
+# Fields of Config that nobody sets.
+NOT_SETTINGS = {field.name for field in dataclasses.fields(Config)} - of_settings
 
 
 def load(*words: str) -> Config:
@@ -34,18 +39,10 @@ def load(*words: str) -> Config:
         settings = OmegaConf.to_container(ours, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {first_line(error)}") from None
-    # Fields of Config, not settings.
-    for key in (
-        "parent",
-        "names",
-        "overrides",
-        "allowed_packages",
-        "shows_scores",
-        "plan",
-    ):
+    for key in NOT_SETTINGS:
         if key in settings:
             raise ConfigError(f"{key}: there is no such setting; {overrides.HELP}")
-    scales = {*instantiate.names(f"recipe/{names['task']}"), "quick"}
+    scales = {*choices(f"recipe/{names['task']}"), "quick"}
     if names["scale"] not in scales:
         raise ConfigError(
             f"scale={names['scale']}: task={names['task']} has {', '.join(sorted(scales))}"

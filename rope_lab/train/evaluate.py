@@ -33,6 +33,10 @@ class Diverged(Exception):
     """A number is not finite; raised before the step that would have used it."""
 
 
+# By an attribute, and by each of its values: how many problems or tokens, and their mean.
+Slices = dict[str, dict[str, list[float]]]
+
+
 class Evaluation(NamedTuple):
     """The result of an evaluation.
 
@@ -42,7 +46,7 @@ class Evaluation(NamedTuple):
     """
 
     metrics: dict[str, float]
-    slices: dict[str, dict[str, list[float]]]
+    slices: Slices
 
 
 def autocast(cfg: Config, device: torch.device) -> torch.autocast:
@@ -94,10 +98,10 @@ def evaluate(
     if len(grades) >= SCORED:
         metrics["score"] = sum(g[task.score] for g in grades[:SCORED])
     slices = {"answer_position": _means(position_N.tolist(), nats_N.tolist())}
-    for name in problems[0].attributes if grades else ():
-        slices[name] = _means(
-            [p.attributes[name] for p in problems], [float(g["accuracy"]) for g in grades]
-        )
+    if grades:
+        accuracy = [float(each["accuracy"]) for each in grades]
+        for name in problems[0].attributes:
+            slices[name] = _means([each.attributes[name] for each in problems], accuracy)
     return Evaluation({f"eval/{name}": value for name, value in metrics.items()}, slices)
 
 
@@ -142,9 +146,7 @@ def grade(
     return grades
 
 
-def by_length(
-    model: Transformer, task: Task, cfg: Config, longer: data.Longer
-) -> dict[str, dict[str, list[float]]]:
+def by_length(model: Transformer, task: Task, cfg: Config, longer: data.Longer) -> Slices:
     """Accuracy and loss at eval.lengths, as slices.
 
     length:      for each length [number of problems, accuracy], if problems are graded
@@ -155,29 +157,43 @@ def by_length(
 
     Raises Diverged if the model's outputs are not finite.
     """
-    slices: dict[str, dict[str, list[float]]] = (
-        {"length": {}} if any(longer.problems.values()) else {}
-    )
-    for n, problems in longer.problems.items() if slices else ():
-        with as_evaluated(model, cfg, max(p.length - 1 for p in problems)):
-            right = [float(each) for each in exact_matches(model, problems)]
-        slices["length"][str(n)] = [len(problems), float(np.mean(right))]
-        if task.crossed:
-            slices[f"{task.crossed}_at_{n}"] = _means(
-                [p.attributes[task.crossed] for p in problems], right
-            )
+    slices: Slices = {}
+    if any(longer.problems.values()):
+        slices |= _accuracy_by_length(model, task, cfg, longer.problems)
     if longer.text is not None:
-        with as_evaluated(model, cfg, longer.text.inputs_BT.shape[1]):
-            nats_N, _, _ = text_losses(model, longer.text)
-        if not bool(nats_N.isfinite().all()):
-            raise Diverged(f"the loss at eval.lengths={show(cfg.eval.lengths)} is not finite")
-        counted, lengths = longer.text.answer_position_BT > 0, np.array(list(longer.problems))
-        above_N = (nats_N - longer.text.floor_BT[counted]).tolist()
-        length_N = lengths[
-            np.searchsorted(lengths, torch.nonzero(counted)[:, 1].numpy(), side="right")
-        ]
-        slices["length_loss"] = _means(length_N.tolist(), above_N)
+        slices["length_loss"] = _loss_by_length(model, cfg, longer.text, [*longer.problems])
     return slices
+
+
+def _accuracy_by_length(
+    model: Transformer, task: Task, cfg: Config, problems: dict[int, list[Problem]]
+) -> Slices:
+    """The slices `length` and, if the task crosses an attribute with it, `depth_at_64`."""
+    slices: Slices = {"length": {}}
+    for length, those in problems.items():
+        with as_evaluated(model, cfg, max(each.length - 1 for each in those)):
+            right = [float(each) for each in exact_matches(model, those)]
+        slices["length"][str(length)] = [len(those), float(np.mean(right))]
+        if task.crossed:
+            crossed = [each.attributes[task.crossed] for each in those]
+            slices[f"{task.crossed}_at_{length}"] = _means(crossed, right)
+    return slices
+
+
+def _loss_by_length(
+    model: Transformer, cfg: Config, text: HeldOutText, lengths: list[int]
+) -> dict[str, list[float]]:
+    """The slice `length_loss`: each counted token belongs to the first length beyond its place."""
+    with as_evaluated(model, cfg, text.inputs_BT.shape[1]):
+        nats_N, _, _ = text_losses(model, text)
+    if not bool(nats_N.isfinite().all()):
+        raise Diverged(f"the loss at eval.lengths={show(cfg.eval.lengths)} is not finite")
+    counted_BT = text.answer_position_BT > 0
+    above_N = nats_N - text.floor_BT[counted_BT]
+    place_N = torch.nonzero(counted_BT)[:, 1].numpy()
+    first_N = np.searchsorted(lengths, place_N, side="right")
+    length_N = np.array(lengths)[first_N]
+    return _means(length_N.tolist(), above_N.tolist())
 
 
 def samples(
@@ -196,7 +212,8 @@ def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
     """For each problem, whether every token of its completion ranks first, given the prompt and
     those before it. Raises Diverged if a logit is not finite.
     """
-    device, right = model.embedding.weight.device, dict[int, bool]()
+    device = model.embedding.weight.device
+    right: dict[int, bool] = {}  # by the number of the problem
     for batch in data.batches_by_length([p.length for p in problems], most_tokens(model)):
         tokens_BT = data.pad([problems[i].tokens for i in batch]).to(device)
         begin_B1 = torch.tensor([[problems[i].prompt_length] for i in batch], device=device)
@@ -211,7 +228,8 @@ def exact_matches(model: Transformer, problems: list[Problem]) -> list[bool]:
             )
         hit_BT = logits_BTV.argmax(-1) == tokens_BT[:, 1:]
         hit_BT |= (place_T < begin_B1) | (place_T >= end_B1)
-        right |= zip(batch, hit_BT.all(dim=1).tolist(), strict=True)
+        for number, is_right in zip(batch, hit_BT.all(dim=1).tolist(), strict=True):
+            right[number] = is_right
     return [right[i] for i in range(len(problems))]
 
 

@@ -21,6 +21,8 @@ from rope_lab.train.instantiate import config_errors
 # The most bytes of keys and values of completions written side by side, except on a GPU.
 CACHED = 2**30
 
+TEMPERATURE = 0.8  # of text
+
 Choose = Callable[[Tensor], Tensor]  # logits [B, V] → tokens [B]
 
 
@@ -29,7 +31,7 @@ def likeliest(logits_BV: Tensor) -> Tensor:
     return logits_BV.argmax(-1)
 
 
-def sampled(temperature: float = 0.8, top_k: int = 40, seed: int = 0) -> Choose:
+def sampled(temperature: float = TEMPERATURE, top_k: int = 40, seed: int = 0) -> Choose:
     """Random tokens among the `top_k` first, by their probabilities with logits divided by
     `temperature`.
     """
@@ -62,14 +64,16 @@ def generate(
     stop = task.alphabet.index(task.stop) if task.stop else None
     lengths = [len(prompt) for prompt in prompts]
     slots = max(lengths, default=0) + longest
-    cached, written = room(model.embedding.weight.device, CACHED), dict[int, np.ndarray]()
+    cached = room(model.embedding.weight.device, CACHED)
+    written: dict[int, np.ndarray] = {}  # by the number of the prompt
     for batch in batches_by_length(
         lengths, cached / model.bytes_of_token(slots), room=longest, spread=longest
     ):
         some = [prompts[i] for i in batch]
         pos = pad_positions([task.positions(each, len(each) + longest) for each in some])
         made = _generate(model, some, pos, stop, longest, max_len, choose)
-        written |= zip(batch, made, strict=True)
+        for number, completion in zip(batch, made, strict=True):
+            written[number] = completion
     return [written[i] for i in range(len(prompts))]
 
 
@@ -138,7 +142,12 @@ def complete(cfg: Config, task: Task, model: Transformer, prompt: str, choose: C
 
 
 def chooser(task: Task, temperature: float | None, top_k: int, seed: int) -> Choose:
-    """How to choose tokens: sampled with a temperature, and always for text; else the likeliest."""
-    if temperature is None and task.grades:
-        return likeliest
-    return sampled(temperature or 0.8, top_k, seed)
+    """How to choose tokens: sampled with a temperature, and without one if the task is text; else
+    the likeliest. Raises ConfigError.
+    """
+    if temperature is None:
+        return likeliest if task.grades else sampled(TEMPERATURE, top_k, seed)
+    if temperature <= 0:
+        said = "must be above 0; top_k=1 takes the likeliest token"
+        raise ConfigError(f"temperature={temperature:g}: {said}")
+    return sampled(temperature, top_k, seed)

@@ -7,9 +7,10 @@ import textwrap
 from operator import attrgetter
 from typing import Literal, get_args, get_origin
 
+from rope_lab.shipped import choices, summary
 from rope_lab.text import flat, show
 from rope_lab.train.config import load
-from rope_lab.train.instantiate import SWAPPED, classes, names, summary
+from rope_lab.train.instantiate import SWAPPED, classes
 from rope_lab.train.settings import declared
 
 BEGIN = """\
@@ -25,10 +26,10 @@ def text(overrides: list[str]) -> str:
     """The help, with the values that `overrides` give. Raises ConfigError."""
     lines, cfg = [], load(*overrides)
     for group, name in vars(cfg.names).items():
-        files = names(f"recipe/{cfg.names.task}" if group == "scale" else group)
+        files = choices(f"recipe/{cfg.names.task}" if group == "scale" else group)
         lines += _line(f"{group}={name}", " | ".join(sorted({name, *files})))
     lines.append("")
-    for name in names("position"):
+    for name in choices("position"):
         lines += _line(f"position={name}", LINK.sub(r"\1", summary("position", name)))
     for group in SWAPPED:
         node = getattr(cfg, group)
@@ -46,12 +47,12 @@ def text(overrides: list[str]) -> str:
     lines.append("")
     for name, field in declared().items():
         if name not in SWAPPED:
-            choices = (
+            values = (
                 " | ".join(map(show, get_args(field.type)))
                 if get_origin(field.type) is Literal
                 else ""
             )
-            meaning = ": ".join(filter(None, [field.default.description, choices]))
+            meaning = ": ".join(filter(None, [field.default.description, values]))
             lines += _line(f"{name}={show(attrgetter(name)(cfg))}", meaning)
     return "\n".join([BEGIN, *lines])
 

@@ -24,32 +24,22 @@ from pydantic_core import ErrorDetails
 
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.schemes.layers import Part, Pattern
-from rope_lab.places import ROOT
+from rope_lab.places import CONF
+from rope_lab.shipped import choices
 from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, nearest, show
 from rope_lab.train import pattern
-from rope_lab.train.plugin import FILE as FILE
-from rope_lab.train.plugin import OURS, error_line, import_file
+from rope_lab.train.plugin import FILE, OURS, error_line, import_file
 
-CONF = ROOT / "conf"
 # Groups of conf/ whose files name a class.
 SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}
 PACKAGES = OURS  # where such a class may come from unless the user allows more
 TOP = "tasks."  # conf/ and records name modules of rope_lab.tasks so
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
 PATTERNS = (Pattern, Pattern | None)  # the annotations of an argument that is a pattern of layers
+# Packages and files that may have it, besides ours; None: of a node that was checked before.
+Allowed = Iterable[str] | None
 TYPES = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
-
-
-def names(group: str) -> list[str]:
-    """The names of the yaml files of a group of conf/."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-
-
-def summary(group: str, name: str) -> str:
-    """What a choice of a group is, in Markdown: the comment that begins its yaml file."""
-    first_line = (CONF / group / f"{name}.yaml").read_text("utf-8").partition("\n")[0]
-    return first_line.removeprefix("# ")
 
 
 def register(group: str, file: str, name: str | None) -> tuple[str, str]:
@@ -58,7 +48,7 @@ def register(group: str, file: str, name: str | None) -> tuple[str, str]:
     """
     path = Path(os.path.expanduser(file))
     run_name = f"{path.stem}-{name}" if name else path.stem
-    if run_name in names(group):
+    if run_name in choices(group):
         raise ConfigError(
             f"{group}={file}: conf/{group}/ has a {run_name}; give the file another name"
         )
@@ -100,13 +90,13 @@ def import_allowed(allowed: Iterable[str]) -> list[str]:
     return [import_file(Path(each)) if each.endswith(".py") else each for each in allowed]
 
 
-def find_class(group: str, node: dict[str, Any], allowed: Iterable[str]) -> type:
+def find_class(group: str, node: dict[str, Any], allowed: Allowed) -> type:
     """The class that `node` names, from our packages or an allowed one; others are not imported.
     Raises ConfigError.
     """
     target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
     key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
-    if package not in (*PACKAGES, *import_allowed(allowed)):
+    if allowed is not None and package not in (*PACKAGES, *import_allowed(allowed)):
         trust = f"if you trust its code: --allow {package}.py"
         raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; {trust}")
     try:
@@ -125,7 +115,7 @@ def _import_class(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
+def check_arguments(group: str, node: dict[str, Any], allowed: Allowed) -> dict[str, Any]:
     """`node` with every argument of its class, typed; so are schemes within it. Raises
     ConfigError.
     """
@@ -156,7 +146,7 @@ def check_arguments(group: str, node: dict[str, Any], allowed: Iterable[str]) ->
     return checked
 
 
-def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any:
+def _typed(key: str, value: Any, annotation: Any, allowed: Allowed) -> Any:
     """`value` as `annotation` says; one that pydantic does not know is not checked. Raises
     ConfigError.
     """
@@ -176,7 +166,7 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Iterable[str]) -> Any
         return value
 
 
-def layers_of(key: str, written: str, allowed: Iterable[str]) -> list[Part]:
+def layers_of(key: str, written: str, allowed: Allowed) -> list[Part]:
     """The parts of a pattern of layers. Raises ConfigError."""
     parts = []
     for part in pattern.read(key, written):
@@ -186,23 +176,23 @@ def layers_of(key: str, written: str, allowed: Iterable[str]) -> list[Part]:
     return parts
 
 
-def _node_of(key: str, part: pattern.Written, allowed: Iterable[str]) -> dict[str, Any]:
+def _node_of(key: str, part: pattern.Written, allowed: Allowed) -> dict[str, Any]:
     """The checked node of a part's scheme, which is in conf/position/ or in an allowed file. Raises
     ConfigError.
     """
     file = FILE.fullmatch(part.name)
     if file:
         module = Path(file["path"]).stem
-        if module not in import_allowed(allowed):
+        if allowed is not None and module not in import_allowed(allowed):
             remedy = f"give the path of your file; of a record: --allow {file['path']}"
             raise ConfigError(f"{key}: {part.name}: there is no such file; {remedy}")
         with config_errors(f"{key}: {part.name}: "):
             cls = _class_of("position", sys.modules[module], file["name"])
         usual = {"_target_": f"{cls.__module__}.{cls.__qualname__}"}
-    elif part.name in names("position"):
+    elif part.name in choices("position"):
         usual = yaml.safe_load((CONF / "position" / f"{part.name}.yaml").read_text("utf-8"))
     else:
-        hint = nearest(part.name, names("position"), "")
+        hint = nearest(part.name, choices("position"), "")
         raise ConfigError(f"{key}: {part.name}: there is no such scheme; {hint}")
     return check_arguments(f"{key}.{part.name}", usual | part.settings, allowed)
 
@@ -232,7 +222,7 @@ def classes(node: dict[str, Any]) -> Iterator[type]:
             yield from classes(value)
         elif _is_pattern(cls, key, value):
             for part in pattern.read(key, value):
-                yield from classes(_node_of(f"position.{key}", part, list(sys.modules)))
+                yield from classes(_node_of(f"position.{key}", part, None))
 
 
 def patterns(node: dict[str, Any]) -> list[str]:
@@ -255,7 +245,7 @@ def build(node: dict[str, Any], *arguments: Any) -> Any:
         if _is_node(value):
             value = functools.partial(build, value)
         elif _is_pattern(cls, key, value):
-            value = layers_of(f"position.{key}", value, list(sys.modules))  # checked before
+            value = layers_of(f"position.{key}", value, None)
         settings[key] = value
     del settings["_target_"]
     return cls(*arguments, **settings)

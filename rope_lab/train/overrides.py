@@ -13,9 +13,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import HydraException
 
+from rope_lab.places import CONF
+from rope_lab.shipped import choices
 from rope_lab.text import ConfigError, first_line, near, nearest, show
 from rope_lab.train import pattern
-from rope_lab.train.instantiate import CONF, FILE, SWAPPED, names, register
+from rope_lab.train.instantiate import SWAPPED, register
+from rope_lab.train.plugin import FILE
 from rope_lab.train.settings import declared
 
 GROUPS = (*SWAPPED, "scale")  # of conf/: a run takes one file of each
@@ -96,7 +99,7 @@ def _values(override: Override) -> list[str]:
     try:
         is_glob = isinstance(value, Glob)
         values = (
-            value.filter(names(override.key_or_group))
+            value.filter(choices(override.key_or_group))
             if is_glob
             else list(override.sweep_string_iterator())
         )
@@ -113,24 +116,26 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[Override], list[str
 
     A setting need not be in a yaml: the types of settings and classes decide whether it exists.
     """
+    hydra, _ = split_hydra(words)
+    if hydra:
+        check_launcher(hydra[0])
+        chooses = "chooses the launcher of a sweep: write -m, or rope-lab sweep"
+        raise ConfigError(f"{hydra[0]}: {chooses}")
     composed, values, files = [], [], []
-    for word in filter(is_hydra, words):
-        check_launcher(word)
-        raise ConfigError(f"{word}: chooses the launcher of a sweep: write -m, or rope-lab sweep")
     for override in parse(words):
         key, text, value = override.key_or_group, override.input_line, override.value()
-        typed = text.partition("=")[2]
         if override.is_sweep_override() or (key in GROUPS and isinstance(value, list)):
-            as_list = f"; a list is written {key}=[{typed}]" if "." in key else ""
-            sweep = f"rope-lab sweep {key}={typed.strip('[]')}"
+            given = text.partition("=")[2]
+            as_list = f"; a list is written {key}=[{given}]" if "." in key else ""
+            sweep = f"rope-lab sweep {key}={given.strip('[]')}"
             raise ConfigError(f"{text}: several values are a sweep: {sweep}{as_list}")
         if key in SWAPPED and value and (file := FILE.fullmatch(str(value))):
             name, target = register(key, file["path"], file["name"])
             text = f"{key}='{name}'"  # nan.py is not a number
             values.insert(0, _parsed(f"{key}._target_='{target}'"))
             files.append(os.path.realpath(os.path.expanduser(file["path"])))
-        elif key in GROUPS and (value is None or str(value) not in names(key)):
-            hint = nearest("none" if value is None else str(value), names(key), "")
+        elif key in GROUPS and (value is None or str(value) not in choices(key)):
+            hint = nearest("none" if value is None else str(value), choices(key), "")
             if key in SWAPPED and os.path.isfile(f"{value}.py"):
                 hint = f"did you mean {key}=./{value}.py?"
             raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")

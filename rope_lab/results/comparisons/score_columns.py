@@ -87,6 +87,11 @@ def columns(setup: Setup, setups: list[Setup]) -> list[Column]:
     return [column(setup, setups, length) for length in lengths]
 
 
+def all_columns(setups: list[Setup]) -> list[Column]:
+    """The scores of every task."""
+    return [each for setup in widest(setups) for each in columns(setup, setups)]
+
+
 def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Column:
     """The scores under a recipe; of schemes that were run at RATES too, at the best."""
     found = scores(setup, length)

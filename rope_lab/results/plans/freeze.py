@@ -48,9 +48,9 @@ def measure_of(report: TaskReport, name: str) -> Measure:
     if name == "score":
         return report.measure
     if name == "steps":
-        if not report.thresholds:
+        if report.first_threshold is None:
             raise ConfigError(f"measure steps: {report.title} has no threshold to reach")
-        title, threshold = next(iter(report.thresholds.items()))
+        title, threshold = report.first_threshold
         steps = {"unit": f"logarithm of steps until {title}", "digits": 3, "times": 1}
         return replace(threshold, at="log steps", **steps)
     if measure := report.measure_of(name):
@@ -126,15 +126,17 @@ def study_of(text: str) -> Study:
 
 def _described(draft: Draft, schemes: list[str]) -> list[Record]:
     """Secondary tests: steps to the task's first threshold, and how many runs end beyond it."""
-    described = []
-    for name, threshold in list(draft.report.thresholds.items())[:1]:
-        if threshold.higher_is_better != draft.measure.higher_is_better:
-            continue
-        common = {"schemes": schemes, "metric": threshold.metric, "reaches": threshold.reaches}
-        steps = {"test": "sign_flip", "value": "log_steps", "unit": "log steps"}
-        described.append({"name": f"steps: {name}", **steps, **common})
-        if threshold.share:
-            described.append({"name": f"runs that end beyond: {name}", "test": "mcnemar", **common})
+    first = draft.report.first_threshold
+    if first is None:
+        return []
+    name, threshold = first
+    if threshold.higher_is_better != draft.measure.higher_is_better:
+        return []
+    common = {"schemes": schemes, "metric": threshold.metric, "reaches": threshold.reaches}
+    steps = {"test": "sign_flip", "value": "log_steps", "unit": "log steps"}
+    described = [{"name": f"steps: {name}", **steps, **common}]
+    if threshold.share:
+        described.append({"name": f"runs that end beyond: {name}", "test": "mcnemar", **common})
     return described
 
 

@@ -56,11 +56,13 @@ class Search:
         powers = range(-(self.rates // 2), self.rates - self.rates // 2)
         return [float(f"{self.usual * 2.0**power:.6g}") for power in powers]
 
-    @property
-    def runs(self) -> int:
-        """How many runs it takes if no rate is added."""
-        finalists = min(FINALISTS, self.rates)
-        return len(self.schemes) * (self.rates + finalists * (len(self.seeds) - 1))
+    def left(self, state: SearchState) -> int:
+        """How many runs it still takes if no rate is added."""
+        runs = len(state.missing)
+        if runs and all(cell.seed == self.seeds[0] for cell in state.missing):
+            finalists = min(FINALISTS, self.rates)
+            runs += len(self.schemes) * finalists * (len(self.seeds) - 1)
+        return runs
 
     def progress(self, gains: Gains) -> SearchState:
         """The state of the search after the ended runs, and the runs needed next. Replays the

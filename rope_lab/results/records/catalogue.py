@@ -57,6 +57,11 @@ class TaskReport(SimpleNamespace):
             for ours, theirs in zip(*versions, strict=False)
         ]
 
+    @property
+    def first_threshold(self) -> tuple[str, Measure] | None:
+        """The name and the measure of the first threshold; None without any."""
+        return next(iter(self.thresholds.items()), None)
+
     def measure_of(self, metric: str) -> Measure | None:
         """The measure of a metric; of problems of one length, `length/24`, shown as the task's own
         if that is of their kind. None if no run records it.

@@ -2,7 +2,7 @@
 
 import altair as alt
 
-from rope_lab.results.comparisons.longer import AS_IS, Key, Reading, Ways
+from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, Ways
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS
 from rope_lab.results.views import charts
@@ -15,7 +15,7 @@ COLORS = (
 )
 
 
-def chart(reading: Reading, title: str) -> alt.TopLevelMixin:
+def chart(reading: Continued, title: str) -> alt.TopLevelMixin:
     """A panel without and, if there are such runs, one with further training."""
     names = dict.fromkeys(key.way for key in reading.ways)
     colors = dict(zip(names, COLORS, strict=False))

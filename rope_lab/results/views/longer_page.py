@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from rope_lab.results.comparisons.longer import (
+from rope_lab.results.comparisons.continued import (
     AS_IS,
     WINDOWS,
+    Continued,
     Key,
-    Reading,
     Ways,
+    by_length,
     control_of,
     measure_at,
-    readings,
 )
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
@@ -38,7 +38,7 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
     published = Published()
     report = published.report_of(first)
     title = f"{published.title(scheme)} on {report.title}, {first.scale}: longer texts"
-    found = readings(ways, report)
+    found = by_length(ways, report)
     parts = [f"# {escaped(title)}", bullets(conclusions(found))]
     parts.append(f"![Each way at each length](figures/{FIGURE})")
     for reading in found:
@@ -53,7 +53,7 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
     tables.write_page(page, list(filter(None, parts)), {FIGURE: drawn})
 
 
-def table(reading: Reading, trained: int) -> Table:
+def table(reading: Continued, trained: int) -> Table:
     """A row for each way."""
     measure, rows = reading.measure, []
     for key, runs in reading.ways.items():
@@ -70,7 +70,7 @@ def table(reading: Reading, trained: int) -> Table:
     return Table(rows)
 
 
-def details(reading: Reading, published: Published) -> Table:
+def details(reading: Continued, published: Published) -> Table:
     """For each way the loss by position or, of graded problems, the share correct by the attribute
     that the task crosses with the length. No rows without either.
     """
@@ -109,7 +109,7 @@ def _further(key: Key) -> str:
     return f"{key.steps} steps at {key.at}" if key.steps else tables.NONE
 
 
-def _less(reading: Reading, key: Key, other: Key | None) -> str:
+def _less(reading: Continued, key: Key, other: Key | None) -> str:
     """The difference of a way from another one, emphasized if its interval is on the better
     side.
     """
@@ -120,7 +120,7 @@ def _less(reading: Reading, key: Key, other: Key | None) -> str:
     return tables.strong_if(reading.is_better(found), shown)
 
 
-def conclusions(found: list[Reading]) -> list[str]:
+def conclusions(found: list[Continued]) -> list[str]:
     """The sentences that begin the page: for each length the best way without and with further
     training, and which ways lower the loss with more context.
     """
@@ -133,7 +133,7 @@ def conclusions(found: list[Reading]) -> list[str]:
     return [line for line in lines if line]
 
 
-def _best(reading: Reading) -> str:
+def _best(reading: Continued) -> str:
     """The way with the best mean, beside the scheme as it is with the same training."""
     measure = reading.measure
     means = {key: t_interval(measure.values(runs)).mean for key, runs in reading.ways.items()}
@@ -152,7 +152,7 @@ def _best(reading: Reading) -> str:
     return f"To read {best.times} as far {how}: {found}{beside} ({measure.unit})."
 
 
-def _context(reading: Reading) -> str:
+def _context(reading: Continued) -> str:
     """Which ways have a lower loss than windows of the training length, on the same tokens."""
     lower, pairs = [], 0
     for key in reading.ways:
@@ -173,7 +173,7 @@ def _context(reading: Reading) -> str:
     return f"At {times}, {further}, more context lowers the loss with: {names}."
 
 
-def notes(reading: Reading, trained: int) -> list[str]:
+def notes(reading: Continued, trained: int) -> list[str]:
     """What the numbers are, and what they do not show; reading: of the longest texts."""
     measure, length, first = reading.measure, reading.first.length, reading.ways[reading.first]
     settings = first[0].all_settings

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from rope_lab.files import write_files
-from rope_lab.places import ROOT
+from rope_lab.places import CONF
 from rope_lab.results.comparisons.stats import ALPHA, t_interval
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
@@ -208,7 +208,7 @@ def not_tested(verdict: Verdict) -> list[str]:
     study, run, rates = verdict.family.study, verdict.run, verdict.rates
     task, published = run_name(study.task), Published()
     others = [report["title"] for name, report in published.tasks.items() if name != task]
-    folder = ROOT / "conf" / "recipe" / task
+    folder = CONF / "recipe" / task
     scales = sorted({path.stem for path in folder.glob("*.yaml")} - {study.scale})
     settings = run.all_settings
     unusual = [f"the recipe of {study.scale} without {study.unusual}"] if study.unusual else []

@@ -1,6 +1,6 @@
-"""Ways to read longer texts, compared with each other over the runs that they begin from.
+"""Ways to continue trained runs, the parents: to read longer texts, or with another scheme.
 
-Each has a run for each parent; runs of one parent are pairs.
+Each way has a run for each parent; runs of one parent are pairs.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,10 @@ OF_LENGTH = ("train.seq_len", "train.batch_size")
 
 @dataclass(frozen=True)
 class Key:
-    """A way to read texts of one length.
+    """A way to continue.
 
-    times:  the name of the length, `2x`; length: in the task's unit
+    times:  the name of the length to be read, `2x`, empty if that is the parents'; length: in the
+            task's unit
     way:    its name
     steps:  of further training; at: the tokens of the texts that it is trained on, 0 without
     """
@@ -38,7 +39,7 @@ class Key:
     def label(self) -> str:
         """In the lines of its runs."""
         further = f", {self.steps} steps at {self.at}" if self.steps else ""
-        return f"{self.way} {self.times}{further}"
+        return f"{self.way} {self.times}".rstrip() + further
 
 
 Ways = Mapping[Key, list[Run]]
@@ -88,27 +89,24 @@ def measure_at(report: TaskReport, length: int) -> Measure:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The ways to read texts of one length, and their numbers at that length."""
+class Continued:
+    """Ways to continue the same parents, and the measure that compares them."""
 
     ways: Ways
     report: TaskReport
+    measure: Measure
 
     @property
     def first(self) -> Key:
         """One of the ways: all have its length and the name of that."""
         return next(iter(self.ways))
 
-    @property
-    def measure(self) -> Measure:
-        return measure_at(self.report, self.first.length)
-
-    def by_steps(self) -> list["Reading"]:
+    def by_steps(self) -> list["Continued"]:
         """The ways without further training, then those with it."""
         found = []
         for steps in sorted({key.steps for key in self.ways}):
             alike = {key: runs for key, runs in self.ways.items() if key.steps == steps}
-            found.append(Reading(alike, self.report))
+            found.append(replace(self, ways=alike))
         return found
 
     def windows(self, key: Key) -> Key | None:
@@ -128,9 +126,28 @@ class Reading:
         return found.low > 0 if self.measure.higher_is_better else found.high < 0
 
 
-def readings(ways: Ways, report: TaskReport) -> list[Reading]:
-    """The ways to read each length."""
+def by_length(ways: Ways, report: TaskReport) -> list[Continued]:
+    """The ways to read each length, compared by what they read there."""
     found: dict[str, dict[Key, list[Run]]] = {}
     for key, runs in ways.items():
         found.setdefault(key.times, {})[key] = runs
-    return [Reading(own, report) for own in found.values()]
+    continued = []
+    for own in found.values():
+        length = next(iter(own)).length
+        continued.append(Continued(own, report, measure_at(report, length)))
+    return continued
+
+
+def steps_until_as_good(continued: Continued, key: Key) -> list[float]:
+    """For each run of a way the first evaluated step at which it is as good as its parent was;
+    infinite if it never is.
+    """
+    measure = continued.measure
+    before = {}
+    for run in continued.ways[control_of(key)]:  # before its first step, on the same problems
+        before[run.seed] = dict(run.points(measure.metric))[0]
+    found = []
+    for run in continued.ways[key]:
+        as_good = replace(measure, at="first step", reaches=before[run.seed])
+        found.append(as_good.of(run))
+    return found

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from rope_lab.check import check
+from rope_lab.checking.run import check
 from rope_lab.files import digest
 from rope_lab.identity import NAME, NUMERICS, identify
 from rope_lab.launch.jobs import Job
@@ -24,10 +24,11 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH
 from rope_lab.results.records.run import Run
-from rope_lab.score import PROTOCOL, jobs_of
+from rope_lab.scoring.score import PROTOCOL, jobs_of
+from rope_lab.shipped import choices
 from rope_lab.text import LEAKS, ConfigError, Settings, first_three, short_path
 from rope_lab.train import plugin, provenance
-from rope_lab.train.instantiate import FILE, names
+from rope_lab.train.plugin import FILE
 
 BOARD, ENTRY = RESULTS / "board", "entry.yaml"
 Jobs = dict[str, list[Job]]  # by task
@@ -73,7 +74,7 @@ def check_name(name: str) -> None:
     if not re.fullmatch(NAME, name, re.ASCII):
         raise ConfigError(f"{name}: a name is up to 61 of a to z, digits, _ and -; set --name")
     published = Published()
-    for scheme in {*names("position"), *published.schemes}:
+    for scheme in {*choices("position"), *published.schemes}:
         if name.lower() in (scheme.lower(), published.title(scheme).lower()):
             raise ConfigError(f"{name}: is the name of a scheme of the repository; set --name")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from rope_lab.command import process_is_ours
-from rope_lab.comparing.launching import Asks, Stopped
-from rope_lab.launch.job import EXIT_BAD_CONFIG
+from rope_lab.experiments.launching import Asks, Stopped
+from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
 from rope_lab.results.plans.bill import Bill, duration
-from rope_lab.text import ConfigError, filled, say
+from rope_lab.text import ConfigError, filled, of_system, say
 from rope_lab.train.stop import ignore
 
 LEAST_RATES = 3  # of a search
@@ -84,5 +84,8 @@ def exit_after(call: Callable[[], int | None]) -> NoReturn:
     except ConfigError as error:
         print(error, file=sys.stderr)
         status = EXIT_BAD_CONFIG
+    except OSError as error:
+        print(of_system(error), file=sys.stderr)
+        status = EXIT_FAILED
     ignore()
     sys.exit(status)

@@ -7,22 +7,21 @@ as LaTeX and CSV. It begins at once, and prints the time of each task first. Tex
 corpora/tinyshakespeare.txt; without that file the task is left out, and the exit status is 1.
 """
 
-import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from rope_lab import scores
-from rope_lab.comparing.order import check_overrides
-from rope_lab.comparing.timing import run_seconds
+from rope_lab.experiments.asked import check_overrides
+from rope_lab.experiments.asking import exit_after
+from rope_lab.experiments.timing import run_seconds
 from rope_lab.files import write_whole
 from rope_lab.launch import sweep
-from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
-from rope_lab.launch.jobs import ENDS, Job
-from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.score_columns import as_if_kept, columns, widest
+from rope_lab.launch.job import EXIT_FAILED
+from rope_lab.launch.jobs import Job, compose_jobs
+from rope_lab.places import CONF, RESULTS
+from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
@@ -30,6 +29,7 @@ from rope_lab.results.records.folders import read, read_or_warn, with_those_belo
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import tables
+from rope_lab.scoring import scores
 from rope_lab.shipped import recipe
 from rope_lab.text import (
     ConfigError,
@@ -41,9 +41,8 @@ from rope_lab.text import (
     say,
     short_path,
 )
-from rope_lab.train.config import CONF
-from rope_lab.train.overrides import is_hydra, typed
-from rope_lab.train.stop import ignore
+from rope_lab.train.overrides import split_hydra, typed
+from rope_lab.train.run import OUTCOMES
 from rope_lab.train.trainer import resolve
 
 PROTOCOL = yaml.safe_load((CONF / "score.yaml").read_text("utf-8"))
@@ -58,26 +57,32 @@ the kept runs were made on CPUs in bfloat16.
 ![mean scores of schemes on tasks](figures/score.svg)"""
 
 
-def score(scheme: str, tasks: Sequence[str], overrides: Sequence[str], out: Path) -> int:
+def score(
+    scheme: str,
+    tasks: Sequence[str],
+    overrides: Sequence[str],
+    out: Path,
+    jobs: int | None = None,
+) -> int:
     """Make the runs of a scheme on these tasks and write its page after each; the exit status.
-    Raises ConfigError.
+    Raises ConfigError, and Stopped after a signal.
 
     overrides: settings of all runs, and hydra/launcher=…
+    jobs:      parallel runs; None: one per core
     """
-    hydra = [word for word in overrides if is_hydra(word)]
-    settings = [word for word in overrides if not is_hydra(word)]
+    hydra, settings = split_hydra(overrides)
     check_overrides("score", settings)
     check_ours(scheme, out)
-    launcher = sweep.launcher_settings(sweep.side_by_side(hydra))
+    launcher = sweep.side_by_side(hydra, jobs)
     left_out = []
     for task in tasks:
-        jobs = jobs_of(scheme, task, settings, out / "runs")
+        of_task = jobs_of(scheme, task, settings, out / "runs")
         try:
-            resolve(jobs[0].cfg)
+            resolve(of_task[0].cfg)
         except MissingText as error:
             left_out.append(f"{task} is left out: {error}")
             continue
-        status = _train(task, jobs, launcher)
+        status = _train(task, of_task, launcher)
         if status:
             return status
         write(scheme, out, settings)
@@ -102,12 +107,12 @@ def check_ours(scheme: str, out: Path) -> None:
 
 def _train(task: str, jobs: list[Job], launcher: Settings) -> int:
     """Make the runs of a task that have not ended; the exit status."""
-    waiting = [job for job in jobs if job.record()["status"] not in ENDS]
+    waiting = [job for job in jobs if job.record()["status"] not in OUTCOMES]
     if not waiting:
         return 0
     at_once, _ = sweep.shares(launcher)
     seconds = run_seconds(waiting, launcher)
-    bill = Bill(task, len(waiting), seconds, "from a few steps of two", at_once)
+    bill = Bill(task, len(waiting), seconds, "from a few steps", at_once)
     say(filled(str(bill)))
     return sweep.launch(jobs, launcher, task)
 
@@ -123,7 +128,7 @@ def jobs_of(scheme: str, task: str, settings: Sequence[str], runs: Path) -> list
         for factor in PROTOCOL["rates"]:
             own = [f"train.lr={usual * factor:g}", f"seed={seed}"]
             every.append(["wandb.mode=disabled", *common, *settings, *own])
-    return sweep.compose_jobs(every)
+    return compose_jobs(every)
 
 
 def of_protocol(scheme: str, runs: Path, settings: Sequence[str] = ()) -> list[Run]:
@@ -140,8 +145,7 @@ def write(scheme: str, out: Path, settings: Sequence[str]) -> None:
     mine = as_if_kept(of_protocol(scheme, out / "runs", settings), kept)
     recipes = {run.recipe_id for run in mine}
     setups = setups_of([*kept, *mine], Published())
-    own = [setup for setup in widest(setups) if setup.recipe_id in recipes]
-    shown = [each for setup in own for each in columns(setup, setups)]
+    shown = [each for each in all_columns(setups) if each.setup.recipe_id in recipes]
     if not shown:
         say("no page yet: other settings than the recipe's have no other scheme's runs beside")
         return
@@ -170,16 +174,7 @@ def _parser() -> ArgumentParser:
 
 
 def main(arguments: Words = None) -> None:
-    parser = _parser()
-    given = parser.parse_intermixed_args(arguments)
-    words = list(given.overrides)
-    if given.jobs is not None:
-        words.append(f"hydra.launcher.n_jobs={given.jobs}")
+    given = _parser().parse_intermixed_args(arguments)
+    tasks = given.task or list(PROTOCOL["tasks"])
     out = given.out or RESULTS / "score" / run_name(given.scheme)
-    try:
-        status = score(given.scheme, given.task or list(PROTOCOL["tasks"]), words, out.absolute())
-    except ConfigError as error:
-        parser.exit(EXIT_BAD_CONFIG, f"{error}\n")
-    finally:
-        ignore()
-    sys.exit(status)
+    exit_after(lambda: score(given.scheme, tasks, given.overrides, out.absolute(), given.jobs))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
-from rope_lab.launch.jobs import Job
+from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.places import RESULTS
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.rates import Cell, Search, SearchState
@@ -49,7 +49,7 @@ def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Jo
     """
     placed = [["wandb.mode=disabled", *words, f"out={typed(folder / RUNS)}"] for words in every]
     jobs = []
-    for job in sweep.compose_jobs(placed):
+    for job in compose_jobs(placed):
         name, lr, seed = job.cfg.names.position, job.cfg.train.lr, job.cfg.seed
         label = f"{name} train.lr={lr:g} seed={seed}"
         jobs.append(replace(job, cfg=replace(job.cfg, plan=plan), label=label))
@@ -59,11 +59,15 @@ def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Jo
 def ended(jobs: Sequence[Job], folder: Path) -> Ended:
     """The runs of those jobs that have ended. Raises ConfigError if other code of ours made one."""
     by_id = read_ended(folder / RUNS) if jobs else {}
-    found = {job: by_id[job.identity.run_id] for job in jobs if job.identity.run_id in by_id}
-    other = [job.label for job in found if job.is_of_other_code(job.record())]
-    if other:
-        remedy = f"go back to that code, or begin another comparison: --out {folder}-2"
-        raise ConfigError(f"{other[0]}: was run by other code of rope_lab; {remedy}")
+    found: Ended = {}
+    for job in jobs:
+        run, record = by_id.get(job.identity.run_id), job.record()
+        if run is None or record["status"] == "not run":  # or its parent was trained again
+            continue
+        if job.is_of_other_code(record):
+            remedy = f"go back to that code, or begin another comparison: --out {folder}-2"
+            raise ConfigError(f"{job.label}: was run by other code of rope_lab; {remedy}")
+        found[job] = run
     return found
 
 

@@ -12,12 +12,13 @@ from collections import Counter
 from pathlib import Path
 
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.score_columns import FEWEST, Column, columns, mean_ranks, widest
+from rope_lab.results.comparisons.score_columns import FEWEST, Column, all_columns, mean_ranks
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn, with_those_below
 from rope_lab.results.records.setups import numbers, setups_of
-from rope_lab.results.views.tables import NONE, Table, bullets, markdown, write_page
+from rope_lab.results.views.score_cells import mark, score
+from rope_lab.results.views.tables import Table, bullets, markdown, write_page
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit
 
 WIDE = 0.1  # half an interval: wider ones are marked
@@ -53,19 +54,17 @@ def write(page: Path, shown: list[Column], head: str, *more: str) -> Table:
     """
     from rope_lab.results.views import heat, render  # here: slow to import
 
-    published, rows, cells = Published(), [], []
+    published = Published()
+    rows, cells = [], []
     tasks = [each for each in shown if each.length is None]
     for scheme in schemes(tasks, published):
         row = {"scheme": published.title(scheme)}
         for each in shown:
-            row[each.title] = NONE
+            row[each.title] = score(each, scheme)
             if scheme in each.scores:
                 found = t_interval(each.scores[scheme])
-                half = found.high - found.mean
-                mark = "†" if scheme in each.searched else ""
-                wide = "*" if half > WIDE else ""
-                row[each.title] = f"{found.mean:.3f} ± {half:.3f} {mark}".rstrip()
-                text = f"{found.mean:.3f}{wide}{mark}"
+                wide = "*" if found.high - found.mean > WIDE else ""
+                text = f"{found.mean:.3f}{wide}{mark(each, scheme)}"
                 cells.append((row["scheme"], each.title, found.mean, text))
         rows.append(row)
     table, ranks = Table(rows), order(tasks, published)
@@ -120,7 +119,7 @@ def main(arguments: Words = None) -> None:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
     setups = setups_of(read_or_warn(with_those_below(folder)), Published())
-    shown = [each for setup in widest(setups) for each in columns(setup, setups)]
+    shown = all_columns(setups)
     if not shown:
         raise ConfigError(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
     tasks = [each for each in shown if each.length is None]

@@ -12,14 +12,12 @@ from pathlib import Path
 
 import yaml
 
-from rope_lab.comparing.launching import RUNS
-from rope_lab.extending.parents import Parent, Target, longest_setting, report_of
-from rope_lab.launch.jobs import Job
-from rope_lab.results.comparisons.longer import AS_IS, WINDOWS, Key
-from rope_lab.text import Settings, flat, nested
-from rope_lab.train import config
+from rope_lab.continuing.children import Jobs, child, further
+from rope_lab.continuing.parents import Parent, Target, longest_setting, report_of
+from rope_lab.places import CONF
+from rope_lab.results.comparisons.continued import AS_IS, WINDOWS, Key
+from rope_lab.text import Settings
 from rope_lab.train.config import Config
-from rope_lab.train.instantiate import CONF
 
 SCALINGS = {
     "position interpolation": "linear",
@@ -32,7 +30,6 @@ REMAPPED = {"ReRoPE": "rerope", "SelfExtend": "self_extend", "dual chunks": "dua
 OF_REMAPPED, OF_NONE = Path("position/rope_remapped.yaml"), Path("position/none.yaml")
 OF_SCALING = ("scaling", "factor", "original", "window")  # settings that REMAPPED do not have
 FAR = 2 / 3  # of the training length: SelfExtend's longest distance (its authors: ½ to ⅔)
-WARMUP = 0.1  # of the further steps
 
 
 @dataclass(frozen=True)
@@ -104,22 +101,20 @@ def lengths_of(cfg: Config, trained: int, targets: Sequence[Target]) -> list[int
 
 def jobs(
     every: Sequence[Parent], trained: int, targets: Sequence[Target], steps: int, folder: Path
-) -> dict[Key, list[Job]]:
+) -> Jobs:
     """The runs of each way at each longer length, a run for each parent.
 
     trained: the longest length of training; steps: of further training. A run that serves several
     lengths stands under each of them.
     """
     lengths = lengths_of(every[0].cfg, trained, targets)
-    once: dict[str, Job] = {}
-    found: dict[Key, list[Job]] = {}
+    found: Jobs = {}
     for target in targets:
         for key, changed in _keys(every[0], target, steps):
             changed |= {"eval.lengths": lengths, "eval.every": max(steps, 1)}
             found[key] = []
             for parent in every:
-                job = _job(parent, changed, key, folder)
-                found[key].append(once.setdefault(job.identity.run_id, job))
+                found[key].append(child(parent, changed, key.label, folder))
     return found
 
 
@@ -130,11 +125,11 @@ def _keys(parent: Parent, target: Target, steps: int) -> list[tuple[Key, Setting
         key = Key(target.name, target.length, way.name)
         changed = way.changed | {"position": way.position}
         untrained.append((key, changed | {"train.steps": 0}))
-        further = changed | {"train.steps": steps, "train.warmup": round(WARMUP * steps)}
+        trained_further = changed | further(steps)
         if way.at_old_length or way.name == AS_IS:
-            trained.append((replace(key, steps=steps, at=target.trained), further))
+            trained.append((replace(key, steps=steps, at=target.trained), trained_further))
         if not way.at_old_length:
-            longer = further | _longer(parent, target)
+            longer = trained_further | _longer(parent, target)
             trained.append((replace(key, steps=steps, at=target.tokens), longer))
     return untrained + trained if steps else untrained
 
@@ -152,13 +147,3 @@ def _longer(parent: Parent, target: Target) -> Settings:
     if "context" in task:
         changed["task.context"] = changed["train.seq_len"]
     return changed
-
-
-def _job(parent: Parent, changed: Settings, key: Key, folder: Path) -> Job:
-    """The run of a way that begins from a parent."""
-    own = parent.content["config"] | {"position": {}}
-    settings = nested(flat(own) | flat(changed))
-    cfg = config.from_record(settings, parent.cfg.allowed_packages)
-    place = {"init_from": str(parent.folder), "out": str(folder / RUNS), "parent": None}
-    label = f"{key.label} seed={parent.content['seed']}"
-    return Job(replace(cfg, **place), label)

@@ -13,8 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from rope_lab import scores
-from rope_lab.board_refusals import (
+from rope_lab.launch import sweep
+from rope_lab.places import RESULTS
+from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
+from rope_lab.results.comparisons.words import plan_word
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read, read_or_warn, with_those_below
+from rope_lab.results.records.kept import read_kept
+from rope_lab.results.records.measures import LENGTH
+from rope_lab.results.records.run import Run
+from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views.tables import escaped
+from rope_lab.scoring import scores
+from rope_lab.scoring.refusals import (
     BOARD,
     ENTRY,
     cell,
@@ -25,18 +36,7 @@ from rope_lab.board_refusals import (
     problems,
     verdicts,
 )
-from rope_lab.launch import sweep
-from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.score_columns import as_if_kept, columns, widest
-from rope_lab.results.comparisons.words import plan_word
-from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import read, read_or_warn, with_those_below
-from rope_lab.results.records.kept import read_kept
-from rope_lab.results.records.measures import LENGTH
-from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import setups_of
-from rope_lab.results.views.tables import escaped
-from rope_lab.score import PROTOCOL
+from rope_lab.scoring.score import PROTOCOL
 from rope_lab.showing.measured import scheme_of
 from rope_lab.text import (
     ConfigError,
@@ -118,8 +118,8 @@ def write() -> None:
         every += as_if_kept(rows, kept)
         lines.append(_line(folder, entry(folder)))
     setups, scales = setups_of(every, Published()), PROTOCOL["tasks"]
-    own = [setup for setup in widest(setups) if scales.get(setup.task) == setup.scale]
-    shown = [each for setup in own for each in columns(setup, setups)]
+    every_column = all_columns(setups)
+    shown = [each for each in every_column if scales.get(each.setup.task) == each.setup.scale]
     more = ["## Entries", "\n".join(lines)] if lines else []
     head = HEAD.format(rule=PROTOCOL["rule"])
     scores.write(RESULTS / "board.md", shown, head, *more, "## Every score")

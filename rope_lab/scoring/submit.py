@@ -12,15 +12,15 @@ from pathlib import Path
 
 import yaml
 
-from rope_lab.board_refusals import BOARD, ENTRY, check_name, problems, verdict
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.plans.study import NAME, run_name
 from rope_lab.results.records.kept import KEPT, keep, worth_keeping
-from rope_lab.score import PROTOCOL, of_protocol
+from rope_lab.scoring.refusals import BOARD, ENTRY, check_name, problems, verdict
+from rope_lab.scoring.score import PROTOCOL, of_protocol
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 from rope_lab.train import plugin, provenance
-from rope_lab.train.instantiate import FILE
+from rope_lab.train.plugin import FILE
 
 PAGES = ("verdict.md", "verdict.svg")  # of a comparison
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from rope_lab import command
-from rope_lab.comparing.launching import Stopped
+from rope_lab.experiments.launching import Stopped
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.launch.pool import start_server
@@ -20,7 +20,7 @@ from rope_lab.train import torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.evaluate import by_length
 from rope_lab.train.stop import Stop
-from rope_lab.train.trainer import build, evaluate_now, resolve, update
+from rope_lab.train.trainer import Trainer, build, evaluate_now, resolve, update
 
 WARM, TIMED = 2, 5  # steps
 LEAST = 2  # runs of which steps are taken: one of each scheme
@@ -58,13 +58,14 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 def mean_seconds(counts: Mapping[Job, int], launcher: Record) -> float | None:
-    """The mean seconds of runs of several kinds, from steps of one of each; None on a cluster.
+    """The mean seconds of runs of several kinds, from steps of one of each, beside as many like it
+    as the launcher would run; None on a cluster.
 
     counts: how many runs are like each of these
     """
-    total = 0.0
+    total, (at_once, _) = 0.0, sweep.shares(launcher)
     for job, count in counts.items():
-        seconds = run_seconds([job], launcher)
+        seconds = run_seconds([job] * at_once, launcher)
         if seconds is None:
             return None
         total += count * seconds
@@ -77,13 +78,21 @@ def seconds_of(cfg: Config) -> float:
     """
     with torch_state.standard(), _as_config_error(cfg):
         preparing, trainer = _timed(build, resolve(cfg))
-        steps = [_timed(update, trainer, number)[0] for number in range(WARM + TIMED)]
+        training = _training(trainer)
         evaluating, _ = _timed(evaluate_now, trainer)
         ending, _ = _timed(evaluate_now, trainer, True)
         longer, _ = _timed(by_length, trainer.model, trainer.task, trainer.cfg, trainer.longer)
-    training = cfg.train.steps * statistics.mean(steps[WARM:])
     evaluations = cfg.train.steps // cfg.eval.every
     return preparing + training + evaluations * evaluating + ending + longer
+
+
+def _training(trainer: Trainer) -> float:
+    """The seconds of all steps of a run, from a few."""
+    steps = trainer.cfg.train.steps
+    if not steps:  # it is only evaluated
+        return 0.0
+    timed = [_timed(update, trainer, number)[0] for number in range(WARM + TIMED)]
+    return steps * statistics.mean(timed[WARM:])
 
 
 @contextmanager

@@ -9,28 +9,20 @@ page goes to results/extend/, extend.md. The same command resumes.
 Exit status: 0 done, 12 runs are still missing, 2 refused.
 """
 
-import itertools
 from argparse import ArgumentParser
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rope_lab.comparing.asking import asks, exit_after, hours
-from rope_lab.comparing.launching import Asks, folder_of, made, missing
-from rope_lab.comparing.timing import mean_seconds
-from rope_lab.extending import parents, ways
+from rope_lab.continuing import parents, ways
+from rope_lab.continuing.children import all_made, steps_of
+from rope_lab.experiments.asking import asks, exit_after, hours
+from rope_lab.experiments.launching import folder_of
 from rope_lab.launch import sweep
-from rope_lab.launch.jobs import Job
-from rope_lab.results.comparisons.longer import Key, check_alike
-from rope_lab.results.plans.bill import Bill
-from rope_lab.results.records.run import Run
+from rope_lab.results.comparisons.continued import check_alike
 from rope_lab.results.views import longer_page
-from rope_lab.text import ConfigError, Record, Words, argument_parser, say, short_path, show
+from rope_lab.text import ConfigError, Words, argument_parser, say, short_path
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import split_hydra
-
-MOST_BUDGET = 1000  # percent
-Jobs = dict[Key, list[Job]]
 
 
 def extend(
@@ -39,6 +31,7 @@ def extend(
     lengths: str = "2x,4x,8x",
     budget: str = "5%",
     out: str | None = None,
+    jobs: int | None = None,
     yes: bool = False,
     at_most: str = "",
     allow: Sequence[str] = (),
@@ -49,56 +42,23 @@ def extend(
     hydra:   settings of the launcher
     lengths: multiples of the longest length of training
     budget:  of further training, as a share of the runs' steps
+    jobs:    parallel runs; None: one per core
     at_most: the time of all runs, `2h`; a larger bill is refused
 
     Raises ConfigError, and Stopped if runs are to come.
     """
     every = parents.parents(runs, list(allow))
     trained, targets = parents.targets(every[0], lengths)
-    further = round(_share(budget) * every[0].cfg.train.steps)
+    steps = steps_of(budget, every[0])
     names = [every[0].content[key] for key in ("task", "scale", "position", "scheme_id")]
     folder = folder_of(out, "extend", *names)
-    launcher = sweep.launcher_settings(sweep.side_by_side(hydra))
-    jobs = ways.jobs(every, trained, targets, further, folder)
-    found = _made(jobs, launcher, folder, asks(yes, hours("--at-most", at_most)))
+    launcher = sweep.side_by_side(hydra, jobs)
+    of_ways = ways.jobs(every, trained, targets, steps, folder)
+    found = all_made(of_ways, folder, launcher, asks(yes, hours("--at-most", at_most)), "extend")
     check_alike(found)
     page = folder / longer_page.PAGE
     longer_page.write(page, found, trained, every[0].content["position"])
     return page
-
-
-def _made(jobs: Jobs, launcher: Record, folder: Path, ask: Asks) -> dict[Key, list[Run]]:
-    """The runs of all jobs; those that are missing are made. Raises Stopped."""
-    every = list(dict.fromkeys(itertools.chain(*jobs.values())))
-    waiting = missing(every, folder)
-    if waiting:
-        ask(_bill(waiting, launcher))
-    runs = made(every, folder, launcher, "extend", shows_scores=True)
-    found = {}
-    for key, those in jobs.items():
-        found[key] = [runs[job] for job in those]
-    return found
-
-
-def _bill(jobs: Sequence[Job], launcher: Record) -> Bill:
-    """Of these runs, from a few steps of one for each length of training."""
-    first: dict[tuple[int, int], Job] = {}
-    counts: Counter[Job] = Counter()
-    for job in jobs:
-        train = job.cfg.train
-        counts[first.setdefault((train.steps, train.seq_len), job)] += 1
-    seconds, source = mean_seconds(counts, launcher), f"from a few steps of {len(counts)}"
-    return Bill("extend", len(jobs), seconds, source, sweep.shares(launcher)[0])
-
-
-def _share(budget: str) -> float:
-    """The share of `5%`. Raises ConfigError."""
-    number = budget.removesuffix("%")
-    is_number = number != budget and number.replace(".", "", 1).isdecimal()
-    if not is_number or float(number) > MOST_BUDGET:
-        most = f"must be a share of the steps, 5%, and at most {MOST_BUDGET}%"
-        raise ConfigError(f"--budget {show(budget)}: {most}; --at-most 2h limits the time")
-    return float(number) / 100
 
 
 def _parser() -> ArgumentParser:
@@ -117,9 +77,7 @@ def _parser() -> ArgumentParser:
 
 def main(arguments: Words = None) -> None:
     options = vars(_parser().parse_intermixed_args(arguments))
-    jobs, (hydra, folders) = options.pop("jobs"), split_hydra(options.pop("runs"))
-    if jobs is not None:
-        hydra.append(f"{sweep.JOBS}={jobs}")
+    hydra, folders = split_hydra(options.pop("runs"))
 
     def run() -> None:
         if not folders:

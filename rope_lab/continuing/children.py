@@ -1,0 +1,82 @@
+"""Children, runs that begin from trained ones: their settings, making them, and their bill."""
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rope_lab.continuing.parents import Parent
+from rope_lab.experiments.launching import RUNS, Asks, made, missing
+from rope_lab.experiments.timing import mean_seconds
+from rope_lab.launch import sweep
+from rope_lab.launch.jobs import Job
+from rope_lab.results.comparisons.continued import Key
+from rope_lab.results.plans.bill import Bill
+from rope_lab.results.records.run import Run
+from rope_lab.text import ConfigError, Record, Settings, flat, nested, show
+from rope_lab.train import config
+
+MOST_SHARE = 1000  # percent
+WARMUP = 0.1  # of the further steps
+Jobs = dict[Key, list[Job]]  # for each key a run from each parent
+
+
+def child(
+    parent: Parent, changed: Settings, label: str, folder: Path, allowed: Sequence[str] = ()
+) -> Job:
+    """The run that begins from a parent with other settings.
+
+    allowed: files and packages of the user's own that the parent did not have
+    """
+    own = parent.content["config"]
+    if "position" in changed:
+        own = own | {"position": {}}
+    settings = nested(flat(own) | flat(changed))
+    cfg = config.from_record(settings, [*parent.cfg.allowed_packages, *allowed])
+    place = {"init_from": str(parent.folder), "out": str(folder / RUNS), "parent": None}
+    return Job(replace(cfg, **place), f"{label} seed={parent.content['seed']}")
+
+
+def further(steps: int) -> Settings:
+    """The settings of further training, with a warm-up of its own."""
+    return {"train.steps": steps, "train.warmup": round(WARMUP * steps)}
+
+
+def all_made(jobs: Jobs, folder: Path, launcher: Record, ask: Asks, command: str) -> dict:
+    """The runs of all jobs by key; those that are missing are made, each once though it may stand
+    under several keys. Raises Stopped.
+    """
+    once: dict[str, Job] = {}
+    for job in itertools.chain(*jobs.values()):
+        once.setdefault(job.identity.run_id, job)
+    every = list(once.values())
+    waiting = missing(every, folder)
+    if waiting:
+        ask(_bill(waiting, launcher, command))
+    runs = made(every, folder, launcher, command, shows_scores=True)
+    found: dict[Key, list[Run]] = {}
+    for key, those in jobs.items():
+        found[key] = [runs[once[job.identity.run_id]] for job in those]
+    return found
+
+
+def _bill(jobs: Sequence[Job], launcher: Record, command: str) -> Bill:
+    """Of these runs, from a few steps of one for each length of training."""
+    first: dict[tuple[int, int], Job] = {}
+    counts: Counter[Job] = Counter()
+    for job in jobs:
+        train = job.cfg.train
+        counts[first.setdefault((train.steps, train.seq_len), job)] += 1
+    seconds, source = mean_seconds(counts, launcher), f"from a few steps of {len(counts)}"
+    return Bill(command, len(jobs), seconds, source, sweep.shares(launcher)[0])
+
+
+def steps_of(budget: str, parent: Parent) -> int:
+    """The further steps of `5%`, a share of the parent's. Raises ConfigError."""
+    number = budget.removesuffix("%")
+    is_number = number != budget and number.replace(".", "", 1).isdecimal()
+    if not is_number or float(number) > MOST_SHARE:
+        most = f"must be a share of the steps, 5%, and at most {MOST_SHARE}%"
+        raise ConfigError(f"--budget {show(budget)}: {most}; --at-most 2h limits the time")
+    return round(float(number) / 100 * parent.cfg.train.steps)

@@ -1,0 +1,1 @@
+"""Scores of schemes on tasks: one scheme, all that were run, and the board of entries."""
