@@ -15,6 +15,7 @@ COMMANDS = {
         "compare": ("Compare two schemes up to a verdict", "comparing.command"),
         "ladder": ("Compare schemes at several sizes", "laddering.command"),
         "extend": ("Read longer texts with trained runs", "continuing.extend"),
+        "adopt": ("Adopt another scheme in trained runs", "continuing.adopt"),
     },
     "Train": {
         "train": ("Train one run", "launch.__main__"),

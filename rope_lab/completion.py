@@ -15,7 +15,7 @@ from rope_lab.shipped import shipped
 from rope_lab.text import Words, argument_parser, say
 from rope_lab.train.settings import declared
 
-TAKE_OWN_FILES = ("extend", "sample", "probe")
+TAKE_OWN_FILES = ("extend", "adopt", "sample", "probe")
 TAKE_SETTINGS = ("compare", "ladder", "train", "sweep", "table", "check", "bench")
 SCRIPTS = {
     "bash": """\

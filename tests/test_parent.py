@@ -255,6 +255,15 @@ def test_a_scheme_of_another_class_keeps_its_own_initial_parameters(parent, tmp_
     assert "embedding.weight" not in same
 
 
+def test_a_child_without_value_projection_takes_queries_and_keys(parent):
+    words = [*TINY, "position=kv_shared_back", f"init_from={parent}"]
+    child = build(resolve(load(*words))).model.state_dict()
+    _, _, theirs, _ = load_run(parent, [])
+    for name, weight in theirs.state_dict().items():
+        kept = 2 * len(weight) // 3 if ".qkv." in name else len(weight)
+        assert torch.equal(child[name], weight[:kept]), name
+
+
 def test_muon_updates_layer_matrices_and_adamw_the_rest():
     """Singular values of a matrix update are near lr · 0.2 · √max(rows, columns)."""
     words = [*TINY, "train.warmup=0", "train.decay=none", "train.weight_decay=0"]

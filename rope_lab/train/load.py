@@ -23,6 +23,9 @@ from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.run import CODER, WEIGHTS, as_text, check_files, read
 
+# Parameters of attention whose last rows project values, absent if keys are the values.
+OF_QKV = ("qkv.weight", "qkv.bias")
+
 log = logging.getLogger(__name__)
 
 
@@ -162,8 +165,8 @@ def parent_changed(content: dict[str, Any] | None, cfg: Config) -> bool:
 
 
 def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
-    """Load the parent's weights; if its scheme is of another class, all but the scheme's own.
-    Raises ConfigError.
+    """Load the parent's weights; if its scheme is of another class, all but the scheme's own. A
+    model without a value projection takes queries and keys alone. Raises ConfigError.
     """
     folder = Path(cfg.init_from).expanduser()
     path = folder / WEIGHTS
@@ -179,16 +182,16 @@ def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
     check_files(folder, _record(folder))
     if about["alphabet"] != as_text(task.alphabet):
         raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
-    own = model.state_dict()
     if _classes(json.loads(about["config"])["position"]) != _classes(cfg.position):
         weights = {
             name: weight for name, weight in weights.items() if not name.startswith("position.")
         }
-    _load(
-        model,
-        own | {name: weight for name, weight in weights.items() if name in own},
-        Path(cfg.init_from),
-    )
+    own = model.state_dict()
+    taken = {name: weight for name, weight in weights.items() if name in own}
+    for name, weight in taken.items():
+        if name.endswith(OF_QKV):
+            taken[name] = weight[: len(own[name])]
+    _load(model, own | taken, Path(cfg.init_from))
 
 
 def _classes(position: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,142 @@
+"""Adopt another scheme in trained runs: `rope-lab adopt RUN… --schemes roper,./mine.py`.
+
+RUN is the folder of a finished run; several runs may differ only in their seed, and are paired by
+it. Each scheme takes over their weights, and is trained for 1, 5 and 20% of their steps; beside it
+their own scheme, with the same further steps: the control. A scheme without a value projection
+takes over queries and keys alone; parameters that a scheme adds begin untrained. The page says how
+many steps it takes until a scheme is as good as the runs were, and whether it gets better than the
+control. It goes to results/adopt/, adopt.md. The same command resumes.
+
+Exit status: 0 done, 12 runs are still missing, 2 refused.
+"""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+from rope_lab.continuing import parents
+from rope_lab.continuing.children import Jobs, all_made, child, further, steps_of
+from rope_lab.continuing.parents import Parent, report_of
+from rope_lab.experiments.asking import asks, exit_after, hours
+from rope_lab.experiments.launching import folder_of
+from rope_lab.launch import sweep
+from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, check_alike
+from rope_lab.results.plans.study import run_name
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.views import adoption_page
+from rope_lab.text import ConfigError, Settings, Words, argument_parser, say, short_path
+from rope_lab.train import config, plugin
+from rope_lab.train.load import add_allow
+from rope_lab.train.overrides import split_hydra
+
+EVALUATIONS = 20  # of a child's training, at least
+
+
+def adopt(
+    runs: Sequence[str],
+    schemes: str,
+    hydra: Sequence[str] = (),
+    budget: str = "1%,5%,20%",
+    lr: float | None = None,
+    out: str | None = None,
+    jobs: int | None = None,
+    yes: bool = False,
+    at_most: str = "",
+    allow: Sequence[str] = (),
+) -> Path:
+    """Adopt schemes in trained runs, or resume; returns the page.
+
+    runs:    folders of finished runs that differ in their seed
+    schemes: names and files, `roper,./mine.py`
+    hydra:   settings of the launcher
+    budget:  of further training, shares of the runs' steps
+    lr:      the highest learning rate of further training; None: that of the runs
+    jobs:    parallel runs; None: one per core
+    at_most: the time of all runs, `2h`; a larger bill is refused
+
+    Raises ConfigError, and Stopped if runs are to come.
+    """
+    plugin.forget_files()
+    every = parents.parents(runs, list(allow))
+    first = every[0]
+    names = [first.content[key] for key in ("task", "scale", "position", "scheme_id")]
+    folder = folder_of(out, "adopt", *names)
+    steps = sorted({steps_of(share, first) for share in budget.split(",")} - {0})
+    if not steps:
+        raise ConfigError(f"--budget {budget}: is less than a step")
+    rate = {} if lr is None else {"train.lr": lr}
+    of_ways = _jobs(every, _adopted(schemes.split(",")), steps, rate, folder)
+    launcher = sweep.side_by_side(hydra, jobs)
+    found = all_made(of_ways, folder, launcher, asks(yes, hours("--at-most", at_most)), "adopt")
+    report = report_of(first.cfg)
+    continued = Continued(found, report, report.measure)
+    for same_steps in continued.by_steps():
+        check_alike(same_steps.ways)
+    page = folder / adoption_page.PAGE
+    adoption_page.write(page, continued, first.content["position"])
+    return page
+
+
+def _adopted(schemes: Sequence[str]) -> dict[str, tuple[Settings, Sequence[str]]]:
+    """By its title what a child with each scheme changes, and the user's own files; the parents'
+    own scheme, which changes nothing, first. Raises ConfigError.
+    """
+    published = Published()
+    found: dict[str, tuple[Settings, Sequence[str]]] = {AS_IS: ({}, ())}
+    for name in schemes:
+        cfg = config.load(f"position={name}")
+        changed = {"position": cfg.position, "names.position": cfg.names.position}
+        title = published.title(run_name(name))
+        found[title] = (changed, cfg.allowed_packages)
+    return found
+
+
+def _jobs(
+    every: Sequence[Parent],
+    adopted: dict[str, tuple[Settings, Sequence[str]]],
+    budgets: Sequence[int],
+    rate: Settings,
+    folder: Path,
+) -> Jobs:
+    """The runs of each scheme, without and with further steps, a run for each parent."""
+    found: Jobs = {}
+    seq_len = every[0].cfg.train.seq_len
+    for steps in [0, *budgets]:
+        trained = further(steps) | {"eval.every": max(1, steps // EVALUATIONS)}
+        if steps:
+            trained |= rate
+        for title, (changed, files) in adopted.items():
+            key = Key("", seq_len, title, steps, seq_len if steps else 0)
+            found[key] = []
+            for parent in every:
+                found[key].append(child(parent, changed | trained, key.label, folder, files))
+    return found
+
+
+def _parser() -> ArgumentParser:
+    parser = argument_parser("adopt", __doc__)
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="folders of runs; also hydra/launcher=…")
+    add("--schemes", required=True, metavar="NAMES", help="roper,./mine.py")
+    add("--budget", default="1%,5%,20%", help="further steps, shares of the runs' own")
+    add("--lr", type=float, help="of further training (default: that of the runs)")
+    add("--out", metavar="FOLDER", help="default: below results/adopt")
+    add("--jobs", type=int, help="parallel runs (default: one per core)")
+    add("--yes", action="store_true", help="begin without a question")
+    add("--at-most", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
+    add_allow(parser)
+    return parser
+
+
+def main(arguments: Words = None) -> None:
+    options = vars(_parser().parse_intermixed_args(arguments))
+    hydra, folders = split_hydra(options.pop("runs"))
+
+    def run() -> None:
+        if not folders:
+            raise ConfigError(
+                "rope-lab adopt: give at least one run folder; `rope-lab list` shows them"
+            )
+        say(short_path(adopt(folders, hydra=hydra, **options)))
+
+    exit_after(run)

@@ -1,0 +1,132 @@
+"""rope-lab adopt: other schemes in trained runs."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from conftest import TINY, only_folder
+from sources import block
+from trained import command, run
+
+from rope_lab.continuing import adopt
+from rope_lab.experiments.launching import RUNS
+from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, steps_until_as_good
+from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.folders import read, read_run
+from rope_lab.results.views import adoption_page
+from rope_lab.train import loop
+from rope_lab.train.trainer import update
+
+PARENT = [*TINY, "task=copy_string", "position=rope", "train.steps=40", "eval.every=40"]
+WORDS = ["--budget", "5%,20%", "--out", "it", "hydra/launcher=basic"]
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory):
+    """The folder of a trained run; tests must not change it."""
+    out = tmp_path_factory.mktemp("parent")
+    run([*PARENT, f"out={out}"])
+    return only_folder(out)
+
+
+def test_schemes_are_adopted_beside_the_control_and_resume(parent, tmp_path):
+    (tmp_path / "tempered.py").write_text(block("Your own scheme", "python", "README.md"))
+    words = [str(parent), *WORDS, "--schemes", "roper,./tempered.py"]
+    said = command(words, tmp_path, adopt.main)
+    assert (said.returncode, "adopt: 9 runs" in said.stdout) == (12, True)
+    assert not (tmp_path / "it" / RUNS).exists()
+    said = command([*words, "--yes"], tmp_path, adopt.main)
+    assert said.returncode == 0, said.stderr
+    page = (tmp_path / "it" / adoption_page.PAGE).read_text()
+    assert (tmp_path / "it" / "figures" / adoption_page.FIGURE).exists()
+    rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| ")]
+    shown = [(scheme.strip(), steps.strip()) for scheme, steps in rows[1:]]
+    schemes = ("**RoPE (control)**", "RoPER", "tempered")
+    assert shown == [(scheme, steps) for steps in ("0", "2", "8") for scheme in schemes]
+    runs, problems = read(tmp_path / "it" / RUNS)
+    assert (len(runs), problems) == (9, [])
+    assert {run_.settings["train.lr"] for run_ in runs} == {read_run(parent).settings["train.lr"]}
+    again = command(words, tmp_path, adopt.main)
+    assert (again.returncode, "runs finished" in again.stdout) == (0, False)
+
+
+def test_without_steps_the_control_is_its_parent(parent, tmp_path):
+    words = [str(parent), *WORDS, "--schemes", "roper", "--yes", "--lr", "0.5"]
+    assert command(words, tmp_path, adopt.main).returncode == 0
+    runs, _ = read(tmp_path / "it" / RUNS)
+    (same,) = [each for each in runs if each.position == "rope" and not each.steps]
+    before = read_run(parent)
+    assert same.metrics["eval/loss"] == before.metrics["eval/loss"]
+    rates = {each.steps: each.settings["train.lr"] for each in runs}
+    assert rates == {0: before.settings["train.lr"], 2: 0.5, 8: 0.5}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--schemes", "ropper"], "position=ropper"),
+        (["--schemes", "roper", "--budget", "5"], "--budget 5: must be a share"),
+        (["--schemes", "roper", "--budget", "0%"], "--budget 0%: is less than a step"),
+    ],
+)
+def test_wrong_words_are_one_line(parent, tmp_path, words, said):
+    done = command([str(parent), *WORDS, *words], tmp_path, adopt.main)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+
+
+@pytest.fixture
+def made_up(parent):
+    """Three pairs of runs after 20 steps, their losses at steps 0, 10 and 20."""
+    curves = {
+        AS_IS: [(2.0, 1.9, 1.8), (2.1, 2.0, 1.9), (2.2, 2.1, 2.0)],
+        "RoPER": [(3.0, 1.9, 1.5), (3.0, 2.2, 1.6), (3.0, 2.3, 1.8)],
+        "none": [(3.0, 2.9, 2.5), (3.0, 2.2, 2.5), (3.0, 2.1, 2.6)],
+    }
+    like, ways = read_run(parent), {}
+    for way, of_way in curves.items():
+        runs = []
+        for seed, losses in enumerate(of_way):
+            own = {"curves": {"eval/loss": ([0, 10, 20], list(losses))}, "seed": seed}
+            runs.append(replace(like, metrics={"eval/loss": losses[-1]}, **own))
+        ways[Key("", 16, way, 20, 16)] = runs
+    report = Published().report("text", {"eval/loss"}, {})
+    roper, none = (key for key in ways if key.way != AS_IS)
+    return SimpleNamespace(
+        continued=Continued(ways, report, report.measure), roper=roper, none=none
+    )
+
+
+def test_as_good_means_as_the_same_parent_was(made_up):
+    of_roper = steps_until_as_good(made_up.continued, made_up.roper)
+    assert of_roper == [10, 20, 20]
+    of_none = steps_until_as_good(made_up.continued, made_up.none)
+    assert of_none == [math.inf, math.inf, 10]
+
+
+def test_each_scheme_has_its_sentence(made_up):
+    of_roper, of_none = adoption_page.conclusions(made_up.continued, "RoPE")
+    assert of_roper.startswith("RoPER: better than RoPE with the same 20 further steps, -0.26")
+    assert of_roper.endswith("as good as before after 20 steps.")
+    assert of_none.startswith("none: worse than RoPE")
+    assert of_none.endswith("as good as before on 1 of 3 runs.")
+
+
+def test_one_run_says_nothing_of_a_difference(made_up):
+    ways = {key: runs[:1] for key, runs in made_up.continued.ways.items()}
+    (of_roper, _) = adoption_page.conclusions(replace(made_up.continued, ways=ways), "RoPE")
+    assert "from one run it is not known" in of_roper
+
+
+@pytest.mark.slow
+def test_children_of_a_retrained_parent_are_made_again(tmp_path, monkeypatch):
+    words = [*PARENT, f"out={tmp_path / 'parent'}"]
+    run(words)
+    adoption = [str(only_folder(tmp_path / "parent")), *WORDS, "--schemes", "roper", "--yes"]
+    assert command(adoption, tmp_path, adopt.main).returncode == 0
+    with monkeypatch.context() as patch:  # other code
+        patch.setattr(loop, "update", lambda trainer, step: update(trainer, step + 100))
+        run([*words, "fresh=true"])
+    done = command(adoption, tmp_path, adopt.main)
+    assert (done.returncode, "adopt: 6 runs" in done.stdout) == (0, True), done.stderr
