@@ -18,8 +18,8 @@ COMMANDS = {
         "adopt": ("Adopt another scheme in trained runs", "continuing.adopt"),
     },
     "Train": {
-        "train": ("Train one run", "launch.__main__"),
-        "sweep": ("Train every combination of settings", "launch.__main__"),
+        "train": ("Train one run", "launch.command"),
+        "sweep": ("Train every combination of settings", "launch.command"),
         "table": ("Run a whole comparison", "table"),
     },
     "Look at runs": {

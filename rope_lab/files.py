@@ -8,10 +8,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from filelock import SoftFileLease
+
 from rope_lab.text import ConfigError, Record
 
 FORMAT, DIGEST = "format", "digest"  # keys of a sealed record
 VERSION = 2  # of its format
+BEAT = 10.0  # seconds between two signs of life of a process that holds a lock
+PATIENCE = 60.0  # seconds without one until others take over
+
+
+def lease(folder: Path) -> SoftFileLease:
+    """The lock of a folder, which also machines that share its disk respect."""
+    return SoftFileLease(
+        folder / ".lock", lease_duration=PATIENCE, heartbeat_interval=BEAT, thread_local=False
+    )
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
-from rope_lab.files import read_sealed
+from rope_lab.files import PATIENCE, read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import RESULTS
 from rope_lab.results.records.catalogue import Published
@@ -33,7 +33,6 @@ from rope_lab.text import (
 
 RUNS = RESULTS / "runs"
 COLUMNS = "{:<12}  {:>15}  {:<20}  {:>16}".format
-BEAT_LOST = 60.0  # seconds since a process that trains a run has touched its lock
 
 
 def find(folder: Path) -> list[Path]:
@@ -67,7 +66,7 @@ def columns(path: Path, content: Record | None, published: Published) -> str:
     status, done = content["status"], content["progress"]["steps"]
     if status == "running":  # run.json is written at the start and the end
         done = last_step(path.with_name("metrics.jsonl"))
-        if time.time() - changed(path.with_name(".lock")) > BEAT_LOST:
+        if time.time() - changed(path.with_name(".lock")) > PATIENCE:
             status = "interrupted?"
     metrics, metric = content["metrics"], ""
     name = published.report(content["task"], set(metrics), {}).measure.metric

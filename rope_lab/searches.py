@@ -15,49 +15,49 @@ from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record
 from rope_lab.train.run import OUTCOMES
 
-Cell = tuple[str, ...]  # the overrides of a run without its seed and learning rate
-Best = dict[Cell, str]  # its best rate, as an override
+Case = tuple[str, ...]  # the overrides of a run without its seed and learning rate
+Best = dict[Case, str]  # its best rate, as an override
 TIMED = 2  # runs of a task of which steps are taken
 RATE = "train.lr="
 OWN = "score"  # the measure of a task
 
 
-def cell_of(words: Iterable[str]) -> Cell:
-    """The cell of a run, given its overrides."""
+def case_of(words: Iterable[str]) -> Case:
+    """The case of a run, given its overrides."""
     return tuple(word for word in words if not word.startswith(("seed=", RATE)))
 
 
-def searched_rates(jobs: Sequence[Job], extra: Sequence[str]) -> dict[Cell, dict[str, Job]]:
-    """The run of each cell at each rate of its search; extra: overrides of all runs."""
-    searched: dict[Cell, dict[str, Job]] = {}
+def searched_rates(jobs: Sequence[Job], extra: Sequence[str]) -> dict[Case, dict[str, Job]]:
+    """The run of each case at each rate of its search; extra: overrides of all runs."""
+    searched: dict[Case, dict[str, Job]] = {}
     for job in jobs:
         own = [word for word in job.cfg.overrides if word not in extra]
         for word in own:
             if word.startswith(RATE):
-                searched.setdefault(cell_of(own), {})[word] = job
+                searched.setdefault(case_of(own), {})[word] = job
     return searched
 
 
-def best_rates(jobs: Sequence[Job], extra: Sequence[str], measures: dict[Cell, str]) -> Best:
-    """The best rate of each cell whose runs have all ended; of equal ones the best by the task's
+def best_rates(jobs: Sequence[Job], extra: Sequence[str], measures: dict[Case, str]) -> Best:
+    """The best rate of each case whose runs have all ended; of equal ones the best by the task's
     own measure, then the first. A diverged run is the worst. Raises ConfigError.
 
     jobs:     of the search
-    measures: what chooses the rate of each cell, as in `rope-lab compare --measure`
+    measures: what chooses the rate of each case, as in `rope-lab compare --measure`
     """
     ended = read_ended(Path(jobs[0].cfg.out))
     best: Best = {}
-    for cell, at_rate in searched_rates(jobs, extra).items():
-        measure = measures.get(cell, OWN)
+    for case, at_rate in searched_rates(jobs, extra).items():
+        measure = measures.get(case, OWN)
         check_length(measure, next(iter(at_rate.values())).cfg.eval.lengths)
         ids = {rate: job.identity.run_id for rate, job in at_rate.items()}
         if all(run_id in ended for run_id in ids.values()):
             gains = {}
             for rate, run_id in ids.items():
                 gains[rate] = [
-                    _gain(ended[run_id], name) for name in (measures.get(cell, OWN), OWN)
+                    _gain(ended[run_id], name) for name in (measures.get(case, OWN), OWN)
                 ]
-            best[cell] = max(gains, key=gains.__getitem__)
+            best[case] = max(gains, key=gains.__getitem__)
     return best
 
 

@@ -23,7 +23,7 @@ from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.freeze import check_measure
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
-from rope_lab.searches import OWN, RATE, Best, Cell, best_rates, bill_of, cell_of, searched_rates
+from rope_lab.searches import OWN, RATE, Best, Case, best_rates, bill_of, case_of, searched_rates
 from rope_lab.shipped import choices
 from rope_lab.text import ConfigError, Record, Words, argument_parser, filled, nearest, say, show
 from rope_lab.train import config
@@ -76,8 +76,8 @@ class Block:
             words = self._run(task, row, seed)
             if not self.rates:
                 runs.append(words)
-            elif best and cell_of(words) in best:
-                runs.append(self._run(task, row, seed, best[cell_of(words)]))
+            elif best and case_of(words) in best:
+                runs.append(self._run(task, row, seed, best[case_of(words)]))
         return runs
 
     def _run(self, task: str, row: str, seed: int, *rate: str) -> list[str]:
@@ -106,9 +106,9 @@ class RunTable:
             runs += block.runs(self._rest(), best)
         return runs
 
-    def measures(self) -> dict[Cell, str]:
-        """What chooses the best rate of each cell whose rates are searched. Raises ConfigError."""
-        found: dict[Cell, str] = {}
+    def measures(self) -> dict[Case, str]:
+        """What chooses the best rate of each case whose rates are searched. Raises ConfigError."""
+        found: dict[Case, str] = {}
         for block in self.blocks:
             for task in block.tasks:
                 check_measure(task, block.measure)
@@ -117,8 +117,8 @@ class RunTable:
             if not block.rates:
                 continue
             for words in block.runs(self._rest()):
-                if found.setdefault(cell_of(words), block.measure) != block.measure:
-                    raise ConfigError(f"{' '.join(cell_of(words))}: two blocks differ in `measure`")
+                if found.setdefault(case_of(words), block.measure) != block.measure:
+                    raise ConfigError(f"{' '.join(case_of(words))}: two blocks differ in `measure`")
         return found
 
     def _rest(self) -> list[str]:
@@ -222,7 +222,7 @@ def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
     """
     tables, extra, settings = _asked(name, overrides, jobs)
     searches = _jobs(tables, {}, extra)
-    rates = {cell: next(iter(jobs)) for cell, jobs in searched_rates(searches, extra).items()}
+    rates = {case: next(iter(jobs)) for case, jobs in searched_rates(searches, extra).items()}
     rates |= best_rates(searches, extra, _measures(tables))
     return bill_of(_jobs(tables, rates, extra), settings)
 
@@ -246,9 +246,9 @@ def _asked(
     return tables, extra, settings
 
 
-def _measures(tables: list[RunTable]) -> dict[Cell, str]:
-    """What chooses the best rate of each cell of the tables. Raises ConfigError."""
-    found: dict[Cell, str] = {}
+def _measures(tables: list[RunTable]) -> dict[Case, str]:
+    """What chooses the best rate of each case of the tables. Raises ConfigError."""
+    found: dict[Case, str] = {}
     for table in tables:
         found |= table.measures()
     return found

@@ -15,7 +15,7 @@ from trained import assert_same_end, command, run, stopped_run
 from rope_lab import files, sample
 from rope_lab.results.records.folders import read
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, run_files
+from rope_lab.train import checkpoint
 from rope_lab.train import loop as train
 from rope_lab.train import run as runs
 from rope_lab.train.stop import RunFailed
@@ -202,8 +202,8 @@ def test_a_process_that_was_killed_is_followed_at_once(folder):
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_lock_of_another_machine_counts_while_it_beats(folder, monkeypatch, alive):
-    monkeypatch.setattr(run_files, "PATIENCE", 1.0)
-    monkeypatch.setattr(run_files, "BEAT", 0.2)
+    monkeypatch.setattr(files, "PATIENCE", 1.0)
+    monkeypatch.setattr(files, "BEAT", 0.2)
     lock, over = folder / ".lock", threading.Event()
     lock.write_text(ELSEWHERE.format(1.0))
 

@@ -14,7 +14,7 @@ from rope_lab.results.__main__ import main as results
 from rope_lab.results.plans import study as studies
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import read_kept
-from rope_lab.searches import cell_of
+from rope_lab.searches import case_of
 from rope_lab.shipped import choices
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -174,13 +174,13 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
 
 @pytest.mark.torture
 def test_every_cell_of_the_tables_can_be_composed():
-    """Each at its first occurrence in a table; every cell of a table is a distinct run."""
+    """Each at its first occurrence in a table; every case of a table is a distinct run."""
     seen = set()
     beside = [str(path) for path in (ROOT / "results").rglob("table*.yaml")]
     for name in [*choices("table"), *beside, *studies.load().studies]:
-        cells, first = table.find(name)[0].runs(), []
-        assert len({tuple(words) for words in cells}) == len(cells) > 1
-        for words in cells:
+        cases, first = table.find(name)[0].runs(), []
+        assert len({tuple(words) for words in cases}) == len(cases) > 1
+        for words in cases:
             parts = {(words[0], words[3]), words[1], *words[4:]}
             if not parts <= seen:
                 first.append([*words, *KEPT])
@@ -190,11 +190,11 @@ def test_every_cell_of_the_tables_can_be_composed():
 
 
 def test_a_star_is_every_scheme_that_is_not_named():
-    cells = table.find("schemes")[0].runs()
-    assert [words[1] for words in cells[: len(SCHEMES)]] == [f"position={name}" for name in SCHEMES]
-    cells = table.Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none"])
+    cases = table.find("schemes")[0].runs()
+    assert [words[1] for words in cases[: len(SCHEMES)]] == [f"position={name}" for name in SCHEMES]
+    cases = table.Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none"])
     runs = ["position=rope seed=0", "position=none seed=0", "position=rope seed=1"]
-    assert [" ".join(words[1:3]) for words in cells] == runs
+    assert [" ".join(words[1:3]) for words in cases] == runs
 
 
 SEARCH = """
@@ -223,8 +223,8 @@ def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, b
         make_run(tmp_path, "rope", number, 0.0, metrics={name: of[name][number] for name in of})
         ended[job.identity.run_id] = read(tmp_path)[0][-1]
     monkeypatch.setattr(searches, "read_ended", lambda _: ended)
-    cell = cell_of(words)
-    assert searches.best_rates(jobs, [], {cell: measure}) == {cell: best}
+    case = case_of(words)
+    assert searches.best_rates(jobs, [], {case: measure}) == {case: best}
 
 
 UNUSABLE = {  # what a block says → the error

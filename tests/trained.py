@@ -23,7 +23,7 @@ import yaml
 from conftest import SCHEMES, only_folder
 from torch.utils._pytree import tree_leaves
 
-from rope_lab.launch.__main__ import main as train_command
+from rope_lab.launch.command import main as train_command
 from rope_lab.model.schemes import Dims, PositionScheme
 from rope_lab.train import checkpoint, config, instantiate, stop
 from rope_lab.train import loop as train

@@ -27,7 +27,6 @@ from rope_lab.train.run_files import (
     CODER,
     METRICS,
     MOVING,
-    PATIENCE,
     WEIGHTS,
     claim,
 )
@@ -170,8 +169,8 @@ class RunFolder:
         owner = self.lock.owner
         if owner is not None and owner.token != self.lock.token:
             raise RunFailed(
-                f"{self.folder}: another process trains this run, after {PATIENCE:g} s without a "
-                "sign of life here"
+                f"{self.folder}: another process trains this run, after {files.PATIENCE:g} s "
+                "without a sign of life here"
             )
         files.write_whole(self.folder / name, content)
 

@@ -19,17 +19,13 @@ OURS = ("run.json", METRICS, WEIGHTS, CODER, *PROBES)  # in a run's folder, besi
 # Within a run's folder: the records of the run that `fresh=true` replaces, and the same while they
 # are moved there or back.
 ASIDE, MOVING = ".aside", ".moving"
-BEAT = 10.0  # seconds between two signs of life of a run
-PATIENCE = 60.0  # seconds without one until others take over
 
 
 def claim(folder: Path) -> SoftFileLease:
     """Make a run folder and lock it for this process. Raises ConfigError if it cannot be written,
     or is in use.
     """
-    lock = SoftFileLease(
-        folder / ".lock", lease_duration=PATIENCE, heartbeat_interval=BEAT, thread_local=False
-    )
+    lock = files.lease(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         files.make_folder(folder)
@@ -41,9 +37,9 @@ def claim(folder: Path) -> SoftFileLease:
             log.warning(
                 "%s: another machine has this run, or died with it; wait %g s to see",
                 folder,
-                PATIENCE,
+                files.PATIENCE,
             )
-        return lock.acquire(timeout=PATIENCE + BEAT if elsewhere else 0).lock
+        return lock.acquire(timeout=files.PATIENCE + files.BEAT if elsewhere else 0).lock
     except Timeout:
         raise ConfigError(f"{folder} is in use: another process is training this run") from None
     except OSError as error:

@@ -5,9 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
-from filelock import SoftFileLease
-
-from rope_lab.files import remove_temporary, sealed, write_whole
+from rope_lab.files import lease, remove_temporary, sealed, write_whole
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import (
     DAMAGE,
@@ -48,9 +46,7 @@ def keep(runs: list[Run], folder: Path, replaces: bool = False) -> None:
 
     Raises ConfigError if numbers would be lost, and OSError; the kept records then stay unchanged.
     """
-    with SoftFileLease(
-        folder / ".lock", lease_duration=60.0, heartbeat_interval=10.0, thread_local=False
-    ):
+    with lease(folder):
         remove_temporary(folder)
         before, problems = read_kept(folder)
         if problems:
