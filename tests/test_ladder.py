@@ -25,7 +25,7 @@ from rope_lab.results.comparisons.ladder import (
 )
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.records.folders import read, read_run
-from rope_lab.results.views import ladder_figure, ladder_page, render
+from rope_lab.results.views import ladder_page, render
 from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.config import load
@@ -173,7 +173,7 @@ def test_curves_of_the_lead_have_the_right_sign(like):
     curves = {"eval/loss": ([0, 50, 100], [3.0, 2.0, 1.0])}
     better = {"eval/loss": ([0, 50, 100], [3.0, 1.5, 0.9])}
     runs = {"rope": [replace(like, curves=curves)], "mine": [replace(like, curves=better)]}
-    points = ladder_figure.panel(lead_of(like, [Rung("1M", 10**6, runs)])).points
+    points = ladder_page.panel(lead_of(like, [Rung("1M", 10**6, runs)])).points
     expected = pd.DataFrame({"x": [50.0, 100.0], "y": [0.5, 0.1]})
     assert np.allclose(points[["x", "y"]].to_numpy(), expected.to_numpy())
 
@@ -230,7 +230,7 @@ def test_the_interval_of_a_negative_lead_is_below_zero(like):
         for scheme, loss in (("rope", 1.0), ("mine", 1.1 + 0.01 * seed)):
             own = {"curves": {"eval/loss": ([0, 100], [3.0, loss])}, "seed": seed}
             runs[scheme].append(replace(like, **own))
-    (row,) = ladder_figure.panel(lead_of(like, [Rung("1M", 10**6, runs)])).means().itertuples()
+    (row,) = ladder_page.panel(lead_of(like, [Rung("1M", 10**6, runs)])).means().itertuples()
     expected = t_interval([-0.10, -0.11, -0.12])
     assert (row.low, row.high) == pytest.approx((expected.low, expected.high))
 

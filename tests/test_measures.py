@@ -8,8 +8,8 @@ import pytest
 from builders import PUBLISHED, make_row, make_rows
 
 from rope_lab.results.comparisons.answers import Family, answer, answered
-from rope_lab.results.comparisons.correction import holm
 from rope_lab.results.comparisons.paired_tests import TESTS
+from rope_lab.results.comparisons.stats import holm
 from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.records.measures import Measure, declared
 from rope_lab.results.records.setups import setups_of

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats as scipy_stats
 
 from rope_lab.results.comparisons import paired_tests, stats
-from rope_lab.results.comparisons.correction import holm
 from rope_lab.results.comparisons.paired_tests import sign_flip_p, sign_p
+from rope_lab.results.comparisons.stats import holm
 
 
 def paired_t_p(ours: list[float], theirs: list[float]) -> float:

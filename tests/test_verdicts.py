@@ -9,12 +9,13 @@ from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_rows, make_run, ro
 
 from rope_lab.results.comparisons import paired_tests
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.correction import holm
+from rope_lab.results.comparisons.stats import holm
 from rope_lab.results.comparisons.words import word as word_of
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.study import PlannedTest, Study
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views.figures import unused
 from rope_lab.results.views.verdicts import (
     label,
     legend,
@@ -327,3 +328,9 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
         assert (roper_row["p"] != "–", none["p"]) == (tested, "–")
         assert ("corrected (Holm" in text) == tested
         assert f"t test against RoPE, from {few + 1} pairs on" in text
+
+
+def test_a_taken_name_gets_a_number():
+    """As of two setups whose task was edited between them."""
+    assert unused({"a"}, "a", "b") == "b"
+    assert unused({"a", "b", "b-2"}, "a", "b") == "b-3"

@@ -23,13 +23,12 @@ from rope_lab.launch import sweep
 from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, check_alike
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.views import adoption_page
 from rope_lab.text import ConfigError, Settings, Words, argument_parser, say, short_path
 from rope_lab.train import config, plugin
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import split_hydra
 
-EVALUATIONS = 20  # of a child's training, at least
+EVALUATIONS = 10  # of a child's training, at least
 
 
 def adopt(
@@ -72,6 +71,8 @@ def adopt(
     continued = Continued(found, report, report.measure)
     for same_steps in continued.by_steps():
         check_alike(same_steps.ways)
+    from rope_lab.results.views import adoption_page  # here: slow to import
+
     page = folder / adoption_page.PAGE
     adoption_page.write(page, continued, first.content["position"])
     return page

@@ -19,7 +19,6 @@ from rope_lab.experiments.asking import asks, exit_after, hours
 from rope_lab.experiments.launching import folder_of
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.continued import check_alike
-from rope_lab.results.views import longer_page
 from rope_lab.text import ConfigError, Words, argument_parser, say, short_path
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import split_hydra
@@ -56,6 +55,8 @@ def extend(
     of_ways = ways.jobs(every, trained, targets, steps, folder)
     found = all_made(of_ways, folder, launcher, asks(yes, hours("--at-most", at_most)), "extend")
     check_alike(found)
+    from rope_lab.results.views import longer_page  # here: slow to import
+
     page = folder / longer_page.PAGE
     longer_page.write(page, found, trained, every[0].content["position"])
     return page

@@ -20,7 +20,6 @@ from rope_lab.laddering.stages import Ladder
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.ladder import check_projection
 from rope_lab.results.plans.study import run_name
-from rope_lab.results.views import ladder_page
 from rope_lab.text import ConfigError, Words, argument_parser, say, short_path
 from rope_lab.train import config, plugin
 from rope_lab.train.overrides import key_of, split_hydra
@@ -77,6 +76,8 @@ def ladder(
         launcher=sweep.side_by_side(hydra, jobs),
     )
     climbed = stages.climb(asked, asks(yes, hours("--budget", budget)))
+    from rope_lab.results.views import ladder_page  # here: slow to import
+
     page = asked.folder / ladder_page.PAGE
     ladder_page.write(page, climbed.rungs, climbed.rates, named, climbed.at_end, projected)
     return page

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.score_columns import FEWEST, Column, all_columns, mean_ranks
+from rope_lab.results.comparisons.score_columns import FEWEST_SEEDS, Column, all_columns, mean_ranks
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn, with_those_below
@@ -21,6 +21,7 @@ from rope_lab.results.views.score_cells import mark, score
 from rope_lab.results.views.tables import Table, bullets, markdown, write_page
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit
 
+FEWEST_RANKED = 3  # schemes of an order
 WIDE = 0.1  # half an interval: wider ones are marked
 HEAD = """# Scores of schemes on tasks
 
@@ -80,7 +81,7 @@ def order(tasks: list[Column], published: Published) -> list[str]:
     """
     searched = [each for each in tasks if published.baseline in each.searched]
     ranks = mean_ranks(searched)
-    if len(ranks) < FEWEST:
+    if len(ranks) < FEWEST_RANKED:
         return []
     rows = []
     for place, (scheme, found) in enumerate(ranks.iterrows(), start=1):
@@ -121,7 +122,7 @@ def main(arguments: Words = None) -> None:
     setups = setups_of(read_or_warn(with_those_below(folder)), Published())
     shown = all_columns(setups)
     if not shown:
-        raise ConfigError(f"{folder}: no task has two schemes of {FEWEST} kept runs each")
+        raise ConfigError(f"{folder}: no task has two schemes of {FEWEST_SEEDS} kept runs each")
     tasks = [each for each in shown if each.length is None]
     count = sum(len(scores) for each in tasks for scores in each.scores.values())
     write(folder / "scores.md", shown, HEAD.format(f"{count:,}").rstrip(), "## Every score")

@@ -9,7 +9,7 @@ from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import Column, all_columns, as_if_kept
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import outcomes
-from rope_lab.results.plans.study import NAME
+from rope_lab.results.plans.study import NAME, scheme_of
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import is_kept, read_or_warn, with_those_below
 from rope_lab.results.records.run import Run
@@ -18,7 +18,6 @@ from rope_lab.results.views import plan_page
 from rope_lab.results.views.score_cells import score
 from rope_lab.results.views.tables import Strong, Table
 
-RATE = "train.lr="  # within the name of an arm
 DIFFERENCE = (
     "Difference: the scheme minus the other. Negative is better for a loss and for steps, positive "
     "for correct problems. *confirmed*: significant in favour of the scheme; *reversed*: against "
@@ -85,14 +84,6 @@ def tests_of(name: str, tests: Iterable[Result]) -> tuple[list[Result], int]:
     return first, len(second)
 
 
-def scheme_of(arm: str) -> str:
-    """The name of an arm's scheme with its settings, but without a learning rate of its own."""
-    name, _, settings = arm.partition(" (")
-    every = settings.removesuffix(")").split(", ")
-    own = ", ".join(each for each in every if not each.startswith(RATE))
-    return f"{name} ({own})" if own else name
-
-
 def verdicts(tests: list[Result], published: Published, both: bool = False) -> Table:
     """A row for each planned test; both: name the first scheme too, and where it was run."""
     rows = []
@@ -107,7 +98,7 @@ def verdicts(tests: list[Result], published: Published, both: bool = False) -> T
             | {
                 "against": theirs,
                 "task": result.title,
-                "compared": asked.name.partition(" (")[0],
+                "compared": asked.short_name,
                 "difference [95% interval]": plan_page.text(result),
                 "study": result.family.study.name,
                 "outcome": Strong(plan_word(result)),

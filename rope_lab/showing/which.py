@@ -8,14 +8,14 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from rope_lab.places import ROOT
-from rope_lab.results.comparisons.score_columns import FEWEST, Column
+from rope_lab.results.comparisons.score_columns import FEWEST_SEEDS, Column
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.comparisons.words import CONFIRMED, plan_word
-from rope_lab.results.plans.study import STRICT
+from rope_lab.results.plans.study import STRICT, scheme_of
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.views.tables import NONE, Table, escaped, markdown
 from rope_lab.showing import costs
-from rope_lab.showing.measured import DIFFERENCE, Measured, scheme_of, verdicts
+from rope_lab.showing.measured import DIFFERENCE, Measured, verdicts
 
 GOALS = ROOT / "results" / "goals.yaml"
 BEST = 5  # schemes of a table
@@ -93,7 +93,7 @@ def gains(column: Column, published: Published) -> dict[str, Interval]:
         if name == published.baseline or not titled:
             continue
         pairs = pairs_of(name, column, published.baseline)
-        if len(pairs) >= FEWEST:
+        if len(pairs) >= FEWEST_SEEDS:
             found[name] = t_interval((pairs.ours - pairs.theirs).to_list())
     return found
 
@@ -177,6 +177,5 @@ def weakness(name: str, every: list[Ranked], baseline: str) -> str:
     worst = min(lost, key=lambda each: each.gains[name].mean, default=None)
     if worst is None or worst.gains[name].mean >= -CLEAR:
         return NONE
-    values = worst.column.scores
-    ours, theirs = (t_interval(values[each]).mean for each in (name, baseline))
-    return f"{worst.column.title}: {ours:.2f} against {theirs:.2f}"
+    means = pairs_of(name, worst.column, baseline).mean()
+    return f"{worst.column.title}: {means.ours:.2f} against {means.theirs:.2f}"

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rope_lab.results.comparisons.correction import holm
 from rope_lab.results.comparisons.paired_tests import TESTS
-from rope_lab.results.comparisons.stats import NOTHING, Interval, t_interval
+from rope_lab.results.comparisons.stats import NOTHING, Interval, holm, t_interval
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
@@ -54,6 +53,11 @@ class Comparison:
     margin: float | None = None
     fewest: int = 1
     searched: bool = False
+
+    @property
+    def short_name(self) -> str:
+        """Its name without what stands in brackets."""
+        return self.name.partition(" (")[0]
 
     def pairs(self) -> pd.DataFrame:
         """The values of runs that may be paired, `ours theirs`, by seed."""

@@ -72,21 +72,25 @@ class Sweep:
         ends = (0, len(self.values) - 1)
         return all(map(is_number, self.values)) and self.best[scheme] in ends
 
-    def difference(self, scheme: str, other: str, at: int | None = None) -> Result | None:
-        """Scheme − other, untested: at a value of the setting or, without one, each at its best
-        over the seeds that have every value. None if either has none.
+    def difference_at(self, at: int, scheme: str, other: str) -> Result:
+        """Scheme − other, untested, at the value with an index."""
+        return self._between(self.setups[at].arm(scheme), self.setups[at].arm(other))
+
+    def difference_at_best(self, scheme: str, other: str) -> Result | None:
+        """Scheme − other, untested, each at its best value over the seeds that have every value.
+        None if either has none.
         """
-        ours, theirs = self._arm(scheme, at), self._arm(other, at)
-        if ours is None or theirs is None:
-            return None
-        asked = between(self.setups[0], scheme, other, measure=self.measure, test="")
+        ours, theirs = self._best_arm(scheme), self._best_arm(other)
+        return self._between(ours, theirs) if ours and theirs else None
+
+    def _between(self, ours: Arm, theirs: Arm) -> Result:
+        usual = self.setups[0]
+        asked = between(usual, ours.scheme, theirs.scheme, measure=self.measure, test="")
         return answered(replace(asked, ours=ours, theirs=theirs))
 
-    def _arm(self, scheme: str, at: int | None) -> Arm | None:
-        """The runs of a scheme at a value, or those to compare at its best one."""
+    def _best_arm(self, scheme: str) -> Arm | None:
+        """The runs of a scheme at its best value that are compared; None if it has none."""
         best = self.best[scheme]
-        if at is not None:
-            return self.setups[at].arm(scheme)
         if best is None:
             return None
         seeds = _seeds(self.complete[scheme])
@@ -167,7 +171,7 @@ def _shared(setting: str, held: ByValue, usual: Settings) -> str:
     ours = next(iter(held.values())).settings
     unlike = {key: ours[key] for key in sorted(ours) if usual and usual.get(key) != ours[key]}
     unlike.pop(setting, None)
-    return one_line(", ".join(f"{key}={value}" for key, value in unlike.items()), LONGEST)
+    return one_line(", ".join(f"{key}={show(value)}" for key, value in unlike.items()), LONGEST)
 
 
 def _candidates(setups: list[Setup]) -> list[tuple[str, ByValue]]:

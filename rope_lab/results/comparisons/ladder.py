@@ -15,7 +15,7 @@ from scipy import optimize
 
 from rope_lab.results.comparisons.answers import Comparison, answered
 from rope_lab.results.comparisons.stats import Interval, t_interval
-from rope_lab.results.comparisons.unplanned import FEWEST
+from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.run import Run
@@ -148,15 +148,15 @@ class Lead:
 
 
 def is_clear(lead: Interval) -> bool:
-    """Whether the interval of a lead excludes 0; fewer than FEWEST pairs have no interval."""
-    return lead.n >= FEWEST and (lead.low > 0 or lead.high < 0)
+    """Whether the interval of a lead excludes 0; fewer than FEWEST_PAIRS pairs have no interval."""
+    return lead.n >= FEWEST_PAIRS and (lead.low > 0 or lead.high < 0)
 
 
 def may_change_sign(largest: Interval, slope: Interval) -> bool:
     """Whether a lead may change its sign at larger sizes: unless its interval at the largest size,
     and that of its slope, exclude it.
     """
-    if not is_clear(largest) or slope.n < FEWEST:
+    if not is_clear(largest) or slope.n < FEWEST_PAIRS:
         return True
     if largest.low > 0:
         return not slope.low >= 0  # also of nan

@@ -16,7 +16,7 @@ from rope_lab.results.records.run import Run, Settings
 from rope_lab.results.records.setups import Setup
 from rope_lab.shipped import recipe
 
-FEWEST = 3  # seeds
+FEWEST_SEEDS = 3  # seeds
 RATES = (0.5, 1, 2)  # learning rates, of the recipe's
 RESAMPLES = 2000
 OF_A_MACHINE = ("train.precision", "device")  # settings that `auto` leaves to the machine
@@ -53,7 +53,7 @@ class Column:
 
 
 def widest(setups: list[Setup]) -> list[Setup]:
-    """Of each task that is scored, the group in which most schemes have FEWEST seeds; then one at
+    """Of each task that is scored, the group in which most schemes have FEWEST_SEEDS; then one at
     the recipe's rate.
     """
     found: dict[str, Setup] = {}
@@ -104,7 +104,7 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
     for scheme in found:
         rates = {rate: each[scheme] for rate, each in at_rate.items() if scheme in each}
         table = pd.DataFrame(rates).sort_index(axis="columns").dropna()  # a row a seed
-        if len(rates) == len(RATES) and len(table) >= FEWEST:
+        if len(rates) == len(RATES) and len(table) >= FEWEST_SEEDS:
             searched[scheme] = _at_best_rate(table)
     return Column(setup, found, found | searched, {*searched}, length)
 
@@ -172,8 +172,8 @@ def _at_best_rate(table: pd.DataFrame) -> pd.Series:
 
 
 def scores(setup: Setup, length: int | None = None) -> dict[str, pd.Series]:
-    """The score of each seed, of each scheme with at least FEWEST; length: of the problems, if not
-    those of training.
+    """The score of each seed, of each scheme with at least FEWEST_SEEDS; length: of the problems,
+    if not those of training.
     """
     measure = replace(setup.measure, times=1)
     if length:
@@ -181,6 +181,6 @@ def scores(setup: Setup, length: int | None = None) -> dict[str, pd.Series]:
     found = {}
     for scheme in setup.schemes:
         values = samples(setup.arm(scheme), measure).value
-        if len(values) >= FEWEST:
+        if len(values) >= FEWEST_SEEDS:
             found[scheme] = values if measure.share else np.exp(-values)
     return found

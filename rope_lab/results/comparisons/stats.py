@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy import optimize, stats
 
 LEVEL = 0.95
@@ -49,6 +50,14 @@ def t_interval(values: Sequence[float]) -> Interval:
         return Interval(mean, np.nan, np.nan, n)
     half = float(np.std(values, ddof=1)) / n**0.5 * float(stats.t.ppf((1 + LEVEL) / 2, n - 1))
     return Interval(mean, mean - half, mean + half, n)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p values adjusted for their number (Holm, 1979); nan stays nan and does not count."""
+    p = pd.Series(p_values, dtype=float)
+    ordered = p.dropna().sort_values()
+    factors = np.arange(len(ordered), 0, -1)
+    return (ordered * factors).clip(upper=1).cummax().reindex(p.index).to_list()
 
 
 def spread_limit(differences: Sequence[float], level: float) -> float:

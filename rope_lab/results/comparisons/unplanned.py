@@ -10,7 +10,8 @@ from rope_lab.results.records.frame import curve
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.setups import Arm, Setup
 
-FEWEST = 3  # pairs of a test and a verdict, and learning rates of a search
+FEWEST_PAIRS = 3  # of a test and a verdict
+FEWEST_RATES = 3  # of a search
 
 
 def between(
@@ -34,7 +35,7 @@ def between(
         theirs=setup.arm(other),
         test=test,
         published=tuple(setup.report.published_gains(scheme, other)) if setup.versions else (),
-        fewest=max(setup.published.untested.get(setup.scale, 0) + 1, FEWEST),
+        fewest=max(setup.published.untested.get(setup.scale, 0) + 1, FEWEST_PAIRS),
     )
 
 
@@ -48,7 +49,7 @@ def headlines(setups: list[Setup], every: list[Setup]) -> list[Result]:
         rates = [_rates(setup, scheme, every) for scheme in setup.published.pair]
         asked = between(setup, *setup.published.pair)
         if len(asked.pairs()):
-            here.append(replace(asked, searched=min(rates) >= FEWEST))
+            here.append(replace(asked, searched=min(rates) >= FEWEST_RATES))
     return answer(Family(comparisons=here, several="tasks at this scale", one="this task alone"))
 
 

@@ -2,7 +2,7 @@
 
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA
-from rope_lab.results.comparisons.unplanned import FEWEST
+from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
 
 CONFIRMED, REVERSED, REFUTED, UNDECIDED, OPEN = (
     "confirmed",
@@ -43,7 +43,7 @@ def word(result: Result) -> str:
         if result.family.untested:
             return NOT_TESTED
         return _exploratory(result) if result.family.problems else _outcome(result)
-    missing = FEWEST - len(result.pairs)
+    missing = FEWEST_PAIRS - len(result.pairs)
     if missing > 0:
         seeds = "1 seed" if missing == 1 else f"{missing} seeds"
         return f"{NO_VERDICT}: add {seeds}"

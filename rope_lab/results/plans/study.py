@@ -23,6 +23,8 @@ from rope_lab.results.records.run import Name, reason
 from rope_lab.shipped import recipe
 from rope_lab.text import ConfigError, Record, Settings, first_line, flat, nearest, short_path, show
 
+RATE = "train.lr="  # within the name of an arm
+
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
 ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
@@ -257,6 +259,14 @@ def called(scheme: str) -> str:
     name, *settings = scheme.split()
     shown = ", ".join(setting.removeprefix("position.") for setting in settings)
     return run_name(name) + (f" ({shown})" if shown else "")
+
+
+def scheme_of(arm: str) -> str:
+    """The name of an arm's scheme with its settings, but without a learning rate of its own."""
+    name, _, settings = arm.partition(" (")
+    every = settings.removesuffix(")").split(", ")
+    own = ", ".join(each for each in every if not each.startswith(RATE))
+    return f"{name} ({own})" if own else name
 
 
 def run_name(position: str) -> str:

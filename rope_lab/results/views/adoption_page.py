@@ -18,7 +18,7 @@ from rope_lab.results.comparisons.continued import (
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import seeds as seeds_text
-from rope_lab.results.views import charts, tables
+from rope_lab.results.views import charts, render, tables
 from rope_lab.results.views.panels import Panel, points_frame, titled
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 
@@ -27,8 +27,6 @@ PAGE, FIGURE = "adopt.md", "adopt.svg"
 
 def write(page: Path, continued: Continued, own: str) -> None:
     """Write the page and its figure, and print it; own: the name of the parents' scheme."""
-    from rope_lab.results.views import render  # half a second
-
     published = Published()
     first = continued.ways[continued.first][0]
     own = published.title(own)
@@ -39,7 +37,6 @@ def write(page: Path, continued: Continued, own: str) -> None:
     parts.append(markdown(table(continued, own)))
     parts += ["## How to read it", bullets(notes(continued, own))]
     drawn = render.svg(charts.with_title(chart(longest, published), title))
-    page.parent.mkdir(parents=True, exist_ok=True)
     tables.write_page(page, parts, {FIGURE: drawn})
 
 

@@ -4,9 +4,11 @@ All that charts need of setups and sweeps is taken from them here. A new kind of
 function, and a line in CHARTS.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from pathlib import Path
 
 import altair as alt
 import pandas as pd
@@ -38,11 +40,16 @@ def draw(
     files: dict[str, bytes] = {}
     for each in drawable(shown):
         kind = _kind(each)
-        name = f"{each.file}-{kind}.svg"
-        if name in files:
-            name = f"{each.file}-{each.recipe_id}-{kind}.svg"
+        own, of_recipe = f"{each.file}-{kind}", f"{each.file}-{each.recipe_id}-{kind}"
+        name = unused({Path(file).stem for file in files}, own, of_recipe) + ".svg"
         names[each], files[name] = name, (form or render.svg)(CHARTS[kind](each))
     return names, files
+
+
+def unused(taken: Collection[str], *names: str) -> str:
+    """The first of these names that is not taken; if all are, the last with a number."""
+    numbered = (f"{names[-1]}-{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain(names, numbered) if name not in taken)
 
 
 def _kind(each: Setup | Sweep) -> str:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import altair as alt
+
 from rope_lab.results.comparisons.ladder import (
     FARTHEST,
     LOSS,
@@ -19,11 +21,14 @@ from rope_lab.results.comparisons.ladder import (
 )
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.frame import curve
 from rope_lab.results.records.setups import seeds as seeds_text
-from rope_lab.results.views import tables
+from rope_lab.results.views import charts, render, tables
+from rope_lab.results.views.panels import Panel, points_frame
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 
 PAGE, FIGURE = "ladder.md", "ladder.svg"
+COLORS = ("#88CCEE", "#44AA99", "#4477AA", "#332288", "#882255", "#1b1d21")  # from the smallest
 DIGITS = LOSS.digits
 Rates = Mapping[str, Sequence[float]]
 
@@ -43,8 +48,6 @@ def write(
     at_end: scheme and size of each search whose best rate is the lowest or the highest tried
     to:    parameters at which leads are projected
     """
-    from rope_lab.results.views import ladder_figure, render  # with Altair, half a second
-
     first, published = next(iter(rungs[0].runs.values()))[0], Published()
     report = published.report_of(first)
     titles = {scheme: published.title(name) for scheme, name in names.items()}
@@ -68,8 +71,7 @@ def write(
         "## How to read it",
         bullets(notes(rungs, titles[baseline], law)),
     ]
-    page.parent.mkdir(parents=True, exist_ok=True)
-    tables.write_page(page, parts, {FIGURE: render.svg(ladder_figure.chart(leads))})
+    tables.write_page(page, parts, {FIGURE: render.svg(chart(leads))})
 
 
 def sentences(lead: Lead, to: float | None) -> list[str]:
@@ -140,3 +142,30 @@ def notes(rungs: Sequence[Rung], baseline: str, law: Law | None) -> list[str]:
         f"on these {len(rungs)} sizes; the factor of C is taken anew at each size."
     )
     return lines
+
+
+def chart(leads: Sequence[Lead]) -> alt.TopLevelMixin:
+    """A panel for each scheme."""
+    drawn = []
+    for lead in leads:
+        equal = charts.level(0, "equal", charts.GREY)
+        title = f"Lead of {lead.titles[lead.scheme]} over {lead.titles[lead.baseline]}"
+        drawn.append(charts.with_title(alt.layer(equal, charts.lines(panel(lead))), title))
+    return drawn[0] if len(drawn) == 1 else alt.vconcat(*drawn, spacing=charts.GAP)
+
+
+def panel(lead: Lead) -> Panel:
+    """The lead of every pair of runs over training, by size, at each evaluation but the first."""
+    rows, colors = [], {}
+    for number, rung in enumerate(lead.rungs):
+        label = f"{rung.name}, {rung.parameters / 1e6:.2g}M"
+        colors[label] = COLORS[number % len(COLORS)]
+        theirs = {run.seed: curve(run, LOSS.metric) for run in rung.runs[lead.baseline]}
+        for run in rung.runs[lead.scheme]:
+            leads = theirs[run.seed] - curve(run, LOSS.metric)
+            steps = run.settings["train.steps"]
+            for step, value in leads[leads.index > 0].items():
+                rows.append((label, run.seed, 100 * step / steps, value, run.ended))
+    points = points_frame(rows)
+    unit = "lead in nats per token"
+    return Panel(points, "percent of training", unit, least=-math.inf, colors=colors)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
+import altair as alt
+
 from rope_lab.results.comparisons.continued import (
     AS_IS,
     WINDOWS,
@@ -17,13 +19,19 @@ from rope_lab.results.comparisons.continued import (
     measure_at,
 )
 from rope_lab.results.comparisons.stats import t_interval
-from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.measures import AT, LENGTH_LOSS
+from rope_lab.results.records.catalogue import Published, TaskReport
+from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS
 from rope_lab.results.records.setups import seeds as seeds_text
-from rope_lab.results.views import tables
+from rope_lab.results.views import charts, render, tables
+from rope_lab.results.views.panels import Colors, Panel, points_frame
 from rope_lab.results.views.tables import Row, Strong, Table, bullets, escaped, markdown
 
 PAGE, FIGURE = "extend.md", "extend.svg"
+# Of the ways, in the order of tables; more than there are.
+COLORS = (
+    *("#1b1d21", "#4477AA", "#66CCEE", "#228833", "#CCBB44", "#EE6677", "#AA3377"),
+    *("#882255", "#EE7733", "#CC3311", "#009988", "#332288", "#999933"),
+)
 CONTROL = f"{AS_IS} (control)"
 
 
@@ -32,8 +40,6 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
 
     trained: the longest length of training; scheme: the name of the parents'
     """
-    from rope_lab.results.views import longer_figure, render  # with Altair, half a second
-
     first = next(iter(ways.values()))[0]
     published = Published()
     report = published.report_of(first)
@@ -48,8 +54,7 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
         parts.append(markdown(details(reading, published)))
     longest = max(found, key=lambda reading: reading.first.length)
     parts += ["## How to read it", bullets(notes(longest, trained))]
-    drawn = render.svg(longer_figure.chart(longest, title))
-    page.parent.mkdir(parents=True, exist_ok=True)
+    drawn = render.svg(chart(longest, title))
     tables.write_page(page, list(filter(None, parts)), {FIGURE: drawn})
 
 
@@ -198,3 +203,45 @@ def notes(reading: Continued, trained: int) -> list[str]:
             "Below 0, more context lowers the loss."
         )
     return lines
+
+
+def chart(reading: Continued, title: str) -> alt.TopLevelMixin:
+    """A panel without and, if there are such runs, one with further training."""
+    names = dict.fromkeys(key.way for key in reading.ways)
+    colors = dict(zip(names, COLORS, strict=False))
+    drawn = []
+    for part in reading.by_steps():
+        steps = part.first.steps
+        how = f"{steps} further steps" if steps else "without training"
+        panel = _panel(part.ways, part.report, colors)
+        drawn.append(charts.with_title(charts.lines(panel, dots=True), how))
+    whole = alt.vconcat(*drawn, spacing=charts.GAP).resolve_scale(color="independent")
+    return charts.with_title(whole, title)
+
+
+def _panel(ways: Ways, report: TaskReport, colors: Colors) -> Panel:
+    """The points of every run by length: loss up to it, or the share of problems correct."""
+    kind = LENGTH if report.measure.share else LENGTH_LOSS
+    rows = []
+    for key, runs in ways.items():
+        for run in runs:
+            for value, (_, mean) in run.slices.get(kind, {}).items():
+                rows.append((_name(key), run.seed, int(value), mean, run.ended))
+    points = points_frame(rows)
+    unit = report.measure.unit if kind == LENGTH_LOSS else "share of problems correct"
+    most = 1.0 if kind == LENGTH else float("inf")
+    of_names = {}
+    for key in ways:
+        control = key.way == AS_IS and key.at == max(other.at for other in ways)
+        of_names[_name(key)] = charts.GREY if control and key.steps else colors[key.way]
+    ticks = sorted({*points.x})
+    axis = {"values": ticks, "format": "d"}
+    x = report.length["title"]
+    return Panel(points, x, unit, most=most, scale={"type": "log"}, axis=axis, colors=of_names)
+
+
+def _name(key: Key) -> str:
+    """A way in the legend; of the scheme as it is also where it was trained further."""
+    if key.way == AS_IS and key.steps:
+        return f"{key.way}, trained at {key.at}"
+    return key.way

@@ -13,7 +13,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Record
 
 FEW = 6  # schemes: of more, a panel shows no intervals
-FEWEST = 3  # seeds of which an interval is plotted
+FEWEST_PLOTTED = 3  # seeds of which an interval is plotted
 TINY = 1e-6  # of a loss above the Bayes-optimal one: less is noise, and not on logarithmic axes
 Colors = dict[str, str]  # by the name of a scheme in the legend
 DIGITS = 5  # significant digits of a plotted value
@@ -53,12 +53,13 @@ class Panel:
         """By `scheme` and `x` the mean over seeds `y`, their number `n` and its 95% interval, `low`
         to `high`.
 
-        The interval is clipped to possible values; its ends are nan with fewer seeds than FEWEST.
+        The interval is clipped to possible values; its ends are nan with fewer seeds than
+        FEWEST_PLOTTED.
         """
         ended = self.points[self.points.ended].dropna(subset="y")
         by_place = ended.groupby(["scheme", "x"]).y
         means = by_place.agg(y="mean", n="count", error="sem").reset_index()
-        freedom = (means.n - 1).where(means.n >= FEWEST)
+        freedom = (means.n - 1).where(means.n >= FEWEST_PLOTTED)
         half = means.pop("error") * stats.t.ppf((1 + LEVEL) / 2, freedom)
         low, high = (means.y - half).clip(self.least), (means.y + half).clip(upper=self.most)
         return means.assign(low=low, high=high)

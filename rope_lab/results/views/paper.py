@@ -17,8 +17,10 @@ def write(out: Path, content: Content) -> Path:
 
     _, drawn = figures.draw(content.sections, render.pdf)
     files = {name.replace(".svg", ".pdf"): content for name, content in drawn.items()}
+    names: set[str] = set()
     for each, section in content.sections.items():
-        name = f"{each.file}-{each.recipe_id}"
+        name = figures.unused(names, f"{each.file}-{each.recipe_id}")
+        names.add(name)
         parts = {"": section.table, "-more": section.more, "-seeds": section.folded}
         for part, table in parts.items():
             if table.rows:

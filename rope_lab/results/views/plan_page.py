@@ -153,7 +153,7 @@ def _every_seed(results: list[Result], published: Published) -> Table:
                 continue
             shown.add((arm.scheme, measure))
             title = published.title(arm.scheme)
-            name = f"{title}: {asked.name.partition(' (')[0]}"
+            name = f"{title}: {asked.short_name}"
             if name in columns:
                 name = f"{title}: {asked.name}"
             values = samples(arm, measure).value.map(measure.shown)

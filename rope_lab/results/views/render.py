@@ -58,9 +58,9 @@ def _rounded(number: re.Match) -> str:
     return f"{round(float(number[0]), 2) + 0.0:g}"
 
 
-def pdf(chart: alt.TopLevelMixin, settings: Config = PAPER) -> bytes:
+def pdf(chart: alt.TopLevelMixin) -> bytes:
     """A chart as PDF, for papers."""
-    return vl_convert.vegalite_to_pdf(specification(chart, settings), vl_version=VERSION)
+    return vl_convert.vegalite_to_pdf(specification(chart, PAPER), vl_version=VERSION)
 
 
 @functools.cache

@@ -93,20 +93,18 @@ def _reached(steps: pd.Series) -> str:
 
 def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> Iterator[str]:
     """A sentence on the tests of differences."""
-    families, fewest = {}, 0
+    measured = [result for result in found.values() if result.difference.n]
+    if not measured:
+        return
+    families = {}
     for result in found.values():
-        if result.difference.n:
-            fewest = result.comparison.fewest
         if not math.isnan(result.p_family):
             who = setup.published.titles[0] if result is verdict else "others"
             families[who] = result.corrected_for
-    if fewest:
-        tests = " and ".join(f"{tests} ({who})" for who, tests in families.items())
-        corrected = f"; corrected (Holm, 1979) for {tests}" if tests else ""
-        yield (
-            f"p: paired t test against {setup.published.titles[1]}, from {fewest} pairs on"
-            f"{corrected}"
-        )
+    tests = " and ".join(f"{tests} ({who})" for who, tests in families.items())
+    corrected = f"; corrected (Holm, 1979) for {tests}" if tests else ""
+    baseline, fewest = setup.published.titles[1], measured[0].comparison.fewest
+    yield f"p: paired t test against {baseline}, from {fewest} pairs on{corrected}"
 
 
 def _reached_thresholds(setup: Setup) -> Iterator[str]:

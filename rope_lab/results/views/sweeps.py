@@ -83,8 +83,8 @@ def _means(sweep: Sweep, scheme: str) -> Row:
 
 def _differences(sweep: Sweep, scheme: str, other: str) -> Row:
     title, places = sweep.published.title, range(len(sweep.values))
-    cells = [paired(sweep.difference(scheme, other, at)) for at in places]
-    best = sweep.difference(scheme, other)
+    cells = [paired(sweep.difference_at(at, scheme, other)) for at in places]
+    best = sweep.difference_at_best(scheme, other)
     row = _row(sweep, f"{title(scheme)} − {title(other)}", cells)
     return row | {BEST: paired(best) if best else ""}
 

@@ -127,6 +127,7 @@ def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = 
     """
     text = "\n\n".join(parts) + "\n"
     check_ours(page, text.partition("\n")[0])
+    page.parent.mkdir(parents=True, exist_ok=True)
     write_whole(page, text.encode())
     write_figures(page.parent, figures or {})
     say_markdown(text)

@@ -8,7 +8,7 @@ from typing import Any
 from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
-from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.study import position_of
 from rope_lab.results.plans.tries import Tries
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import OF_LENGTHS
@@ -104,7 +104,7 @@ class Verdict:
         from rope_lab.results.views.verdict_figure import paired  # Altair takes half a second
 
         published = Published()
-        schemes = [run_name(arm.partition(" ")[0]) for arm in self.family.study.seeds]
+        schemes = [position_of(scheme) for scheme in self.family.study.seeds]
         ours, theirs = (published.color(scheme, schemes) for scheme in schemes)
         return paired(self.result, self.names, (ours, theirs))
 

@@ -13,6 +13,7 @@ from rope_lab.results.views import tables
 from rope_lab.results.views.plan_page import text as described
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
 from rope_lab.results.views.verdict import Verdict, p_text
+from rope_lab.results.views.verdicts import gain_text, ratio
 
 PAGE, FIGURE = "verdict.md", "verdict.svg"
 EVIDENCE = (
@@ -102,25 +103,33 @@ def as_json(verdict: Verdict) -> Record:
 def table(verdict: Verdict) -> Table:
     """A row a scheme: its mean, rate, parameters and time of a step; then the difference."""
     result, measure = verdict.result, verdict.result.measure
-    column, values = f"{measure.shown_unit} [95% interval]", result.pairs[["ours", "theirs"]]
+    column = f"{measure.shown_unit} [95% interval]"
+    values = result.pairs.ours, result.pairs.theirs
     rows = []
-    for name, arm, (_, of_arm) in zip(verdict.names, verdict.arms, values.items(), strict=True):
+    for name, arm, of_arm in zip(verdict.names, verdict.arms, values, strict=True):
         row = {"scheme": name, column: _mean(verdict, of_arm)}
         row["learning rate"] = f"{verdict.best[name]:g}"
         row["parameters"] = f"{arm.runs[0].parameters:,}"
         row["ms per step"] = f"{_milliseconds(arm.runs):.3g}"
         rows.append(row)
     ours, theirs = verdict.names
-    found = tables.signed(verdict.difference, measure.digits)
-    difference = {"scheme": f"{ours} − {theirs}", column: found}
-    difference |= {"learning rate": Strong(verdict.word), "parameters": p_text(result.p)}
-    return Table([*rows, difference | {"ms per step": ""}])
+    sign, found = "−", tables.signed(verdict.difference, measure.digits)
+    if measure.is_log:
+        sign, found = "/", gain_text(result)
+    difference = {
+        "scheme": f"{ours} {sign} {theirs}",
+        column: found,
+        "learning rate": Strong(verdict.word),
+        "parameters": p_text(result.p),
+        "ms per step": "",
+    }
+    return Table([*rows, difference])
 
 
 def _mean(verdict: Verdict, values: Sequence[float]) -> str:
     measure = verdict.result.measure
-    if measure.is_log:
-        return measure.text(t_interval(values).mean)
+    if measure.is_log and len(values):
+        return tables.interval(ratio(t_interval(values)), ",.0f")
     return mean_of(values, measure.digits, measure.most)
 
 

@@ -22,6 +22,7 @@ from rope_lab.results.comparisons.words import (
     UNSURE,
     word,
 )
+from rope_lab.results.plans.study import RATE, scheme_of
 from rope_lab.results.records.catalogue import Published, rank
 from rope_lab.results.records.setups import Setup, seeds
 from rope_lab.results.views.tables import NONE, Strong, Table, interval, signed
@@ -57,7 +58,7 @@ def verdicts(
     found = []
     for result in chain.from_iterable(studied):
         arms = result.comparison.ours, result.comparison.theirs
-        names = [arm.scheme.partition(" (train.lr=")[0] for arm in arms]
+        names = [scheme_of(arm.scheme) for arm in arms]
         if result.family.corrected and {*names} == {*published.pair}:
             found.append(result if names[0] == published.contender else result.swapped())
     for scale in dict.fromkeys(setup.scale for setup in setups):
@@ -101,9 +102,9 @@ def unusual(result: Result) -> str:
     """
     words, asked = [], result.comparison
     if not is_usual(result):
-        words.append(asked.name.partition(" (")[0])
+        words.append(asked.short_name)
     if result.family.planned:
-        if "(train.lr=" in asked.ours.scheme + asked.theirs.scheme:
+        if RATE in asked.ours.scheme + asked.theirs.scheme:
             words.append("own learning rates")
         words.append(result.family.study.unusual)
     return ", ".join(filter(None, words))
