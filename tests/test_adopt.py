@@ -22,6 +22,15 @@ PARENT = [*TINY, "task=copy_string", "position=rope", "train.steps=40", "eval.ev
 WORDS = ["--budget", "5%,20%", "--out", "it", "hydra/launcher=basic"]
 
 
+CHEAT = """
+from rope_lab.model.hooks import PositionScheme
+
+class Cheat(PositionScheme):
+    def output(self, o, at):
+        return o + o.flip(1)
+"""
+
+
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory):
     """The folder of a trained run; tests must not change it."""
@@ -67,10 +76,14 @@ def test_without_steps_the_control_is_its_parent(parent, tmp_path):
     [
         (["--schemes", "ropper"], "position=ropper"),
         (["--schemes", "roper", "--budget", "5"], "--budget 5: must be a share"),
-        (["--schemes", "roper", "--budget", "0%"], "--budget 0%: is less than a step"),
+        (["--schemes", "roper", "--budget", "5%, 1%"], "the least of them is less than a step"),
+        (["--schemes", "roper, roper"], "--schemes: RoPER is there twice"),
+        (["--schemes", "./cheat.py"], "cheat fails the check causality"),
+        (["--schemes", "rope_pp"], "does not fit this model"),
     ],
 )
 def test_wrong_words_are_one_line(parent, tmp_path, words, said):
+    (tmp_path / "cheat.py").write_text(CHEAT)
     done = command([str(parent), *WORDS, *words], tmp_path, adopt.main)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
@@ -92,31 +105,62 @@ def made_up(parent):
             runs.append(replace(like, metrics={"eval/loss": losses[-1]}, **own))
         ways[Key("", 16, way, 20, 16)] = runs
     report = Published().report("text", {"eval/loss"}, {})
-    roper, none = (key for key in ways if key.way != AS_IS)
-    return SimpleNamespace(
-        continued=Continued(ways, report, report.measure), roper=roper, none=none
-    )
+    control, roper, none = ways
+    continued = Continued(ways, report, report.measure)
+    return SimpleNamespace(continued=continued, control=control, roper=roper, none=none)
 
 
 def test_as_good_means_as_the_same_parent_was(made_up):
     of_roper = steps_until_as_good(made_up.continued, made_up.roper)
     assert of_roper == [10, 20, 20]
     of_none = steps_until_as_good(made_up.continued, made_up.none)
-    assert of_none == [math.inf, math.inf, 10]
+    assert of_none == [math.inf, math.inf, math.inf]  # the third was, and then no more
+    assert steps_until_as_good(made_up.continued, made_up.control) == [0, 0, 0]
 
 
 def test_each_scheme_has_its_sentence(made_up):
     of_roper, of_none = adoption_page.conclusions(made_up.continued, "RoPE")
     assert of_roper.startswith("RoPER: better than RoPE with the same 20 further steps, -0.26")
-    assert of_roper.endswith("as good as before after 20 steps.")
+    assert of_roper.endswith("as good as before from step 20 on.")
     assert of_none.startswith("none: worse than RoPE")
-    assert of_none.endswith("as good as before on 1 of 3 runs.")
+    assert of_none.endswith("as good as before within 20 steps on 0 of 3 runs.")
 
 
 def test_one_run_says_nothing_of_a_difference(made_up):
     ways = {key: runs[:1] for key, runs in made_up.continued.ways.items()}
     (of_roper, _) = adoption_page.conclusions(replace(made_up.continued, ways=ways), "RoPE")
-    assert "from one run it is not known" in of_roper
+    assert "RoPER: too few runs, 1, to say whether it is better" in of_roper
+
+
+def test_a_diverged_run_is_named_and_never_as_good(made_up):
+    ways = dict(made_up.continued.ways)
+    ways[made_up.roper] = [
+        replace(ways[made_up.roper][0], status="diverged"),
+        *ways[made_up.roper][1:],
+    ]
+    continued = replace(made_up.continued, ways=ways)
+    (of_roper, _) = adoption_page.conclusions(continued, "RoPE")
+    assert of_roper.startswith("RoPER: not compared: 1 of 3 runs of RoPER diverged")
+    assert steps_until_as_good(continued, made_up.roper) == [math.inf, 20, 20]
+    (row,) = [
+        row for row in adoption_page.table(continued, "RoPE").rows if row["scheme"] == "RoPER"
+    ]
+    assert row["nats per token"].endswith("1 diverged")
+    assert row["less the control"] == "–"
+
+
+def test_changed_settings_of_the_parents_scheme_are_carried_over(tmp_path):
+    run([*PARENT, "position.base=500", f"out={tmp_path / 'parent'}"])
+    words = [str(only_folder(tmp_path / "parent")), *WORDS, "--schemes", "roper,none", "--yes"]
+    assert command(words, tmp_path, adopt.main).returncode == 0
+    runs, _ = read(tmp_path / "it" / RUNS)
+    found = {each.position: each.scheme for each in runs}
+    assert {name: each.get("base") for name, each in found.items()} == {
+        "rope": 500.0,
+        "roper": 500.0,
+        "none": None,
+    }
+    assert (found["roper"]["v"], found["roper"]["o"]) == (1, -1)
 
 
 @pytest.mark.slow

@@ -13,22 +13,33 @@ Exit status: 0 done, 12 runs are still missing, 2 refused.
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rope_lab.continuing import parents
 from rope_lab.continuing.children import Jobs, all_made, child, further, steps_of
-from rope_lab.continuing.parents import Parent, report_of
+from rope_lab.continuing.parents import Parent
+from rope_lab.experiments.asked import check_scheme
 from rope_lab.experiments.asking import asks, exit_after, hours
 from rope_lab.experiments.launching import folder_of
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, check_alike
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
+from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, Settings, Words, argument_parser, say, short_path
 from rope_lab.train import config, plugin
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import split_hydra
+from rope_lab.train.trainer import build
 
 EVALUATIONS = 10  # of a child's training, at least
+
+
+class Adopted(NamedTuple):
+    """A scheme to adopt: the settings that it changes, and the user's own files that it needs."""
+
+    changed: Settings
+    files: Sequence[str]
 
 
 def adopt(
@@ -58,16 +69,17 @@ def adopt(
     plugin.forget_files()
     every = parents.parents(runs, list(allow))
     first = every[0]
-    names = [first.content[key] for key in ("task", "scale", "position", "scheme_id")]
-    folder = folder_of(out, "adopt", *names)
-    steps = sorted({steps_of(share, first) for share in budget.split(",")} - {0})
-    if not steps:
-        raise ConfigError(f"--budget {budget}: is less than a step")
+    names = ("task", "scale", "position", "recipe_id", "scheme_id")
+    folder = folder_of(out, "adopt", *[first.content[name] for name in names])
+    steps = sorted({steps_of(share, first) for share in _words(budget)})
+    if 0 in steps:
+        raise ConfigError(f"--budget {budget}: the least of them is less than a step")
     rate = {} if lr is None else {"train.lr": lr}
-    of_ways = _jobs(every, _adopted(schemes.split(",")), steps, rate, folder)
+    of_ways = _jobs(every, _adopted(_words(schemes), first), steps, rate, folder)
+    _check(of_ways)
     launcher = sweep.side_by_side(hydra, jobs)
     found = all_made(of_ways, folder, launcher, asks(yes, hours("--at-most", at_most)), "adopt")
-    report = report_of(first.cfg)
+    report = Published().report_of(next(iter(found.values()))[0])
     continued = Continued(found, report, report.measure)
     for same_steps in continued.by_steps():
         check_alike(same_steps.ways)
@@ -78,23 +90,52 @@ def adopt(
     return page
 
 
-def _adopted(schemes: Sequence[str]) -> dict[str, tuple[Settings, Sequence[str]]]:
-    """By its title what a child with each scheme changes, and the user's own files; the parents'
-    own scheme, which changes nothing, first. Raises ConfigError.
+def _words(listed: str) -> list[str]:
+    """The words of a list with commas."""
+    return list(filter(None, map(str.strip, listed.split(","))))
+
+
+def _adopted(schemes: Sequence[str], parent: Parent) -> dict[str, Adopted]:
+    """The schemes by their titles; the parents' own, which changes nothing, first.
+
+    Settings that the parents changed in their own scheme, such as its base, hold for others that
+    have them too. Raises ConfigError.
     """
-    published = Published()
-    found: dict[str, tuple[Settings, Sequence[str]]] = {AS_IS: ({}, ())}
+    published, own = Published(), parent.cfg.position
+    usual = dict(shipped(f"position/{parent.content['position']}"))
+    usual.pop("_target_", None)
+    kept = {key: value for key, value in own.items() if key in usual and usual[key] != value}
+    found: dict[str, Adopted] = {AS_IS: Adopted({}, ())}
     for name in schemes:
         cfg = config.load(f"position={name}")
-        changed = {"position": cfg.position, "names.position": cfg.names.position}
+        position = cfg.position | {key: kept[key] for key in kept if key in cfg.position}
         title = published.title(run_name(name))
-        found[title] = (changed, cfg.allowed_packages)
+        if title in found:
+            raise ConfigError(f"--schemes: {title} is there twice; rename a file")
+        changed = {"position": position, "names.position": cfg.names.position}
+        found[title] = Adopted(changed, cfg.allowed_packages)
     return found
+
+
+def _check(jobs: Jobs) -> None:
+    """Raise ConfigError for a scheme that cannot take over its parent's weights, or that is the
+    user's own and fails a check.
+    """
+    longest = max(key.steps for key in jobs)
+    for key, (job, *_) in jobs.items():
+        if key.steps != longest:
+            continue
+        try:
+            build(job.resolved)
+        except ConfigError as error:
+            raise ConfigError(f"{key.way}: {error}") from None
+        if key.way != AS_IS:
+            check_scheme(job.cfg)
 
 
 def _jobs(
     every: Sequence[Parent],
-    adopted: dict[str, tuple[Settings, Sequence[str]]],
+    adopted: dict[str, Adopted],
     budgets: Sequence[int],
     rate: Settings,
     folder: Path,
@@ -106,11 +147,12 @@ def _jobs(
         trained = further(steps) | {"eval.every": max(1, steps // EVALUATIONS)}
         if steps:
             trained |= rate
-        for title, (changed, files) in adopted.items():
+        for title, each in adopted.items():
             key = Key("", seq_len, title, steps, seq_len if steps else 0)
             found[key] = []
             for parent in every:
-                found[key].append(child(parent, changed | trained, key.label, folder, files))
+                changed = each.changed | trained
+                found[key].append(child(parent, changed, key.label, folder, each.files))
     return found
 
 

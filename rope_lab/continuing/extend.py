@@ -49,8 +49,8 @@ def extend(
     every = parents.parents(runs, list(allow))
     trained, targets = parents.targets(every[0], lengths)
     steps = steps_of(budget, every[0])
-    names = [every[0].content[key] for key in ("task", "scale", "position", "scheme_id")]
-    folder = folder_of(out, "extend", *names)
+    names = ("task", "scale", "position", "recipe_id", "scheme_id")
+    folder = folder_of(out, "extend", *[every[0].content[name] for name in names])
     launcher = sweep.side_by_side(hydra, jobs)
     of_ways = ways.jobs(every, trained, targets, steps, folder)
     found = all_made(of_ways, folder, launcher, asks(yes, hours("--at-most", at_most)), "extend")

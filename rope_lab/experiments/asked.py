@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from rope_lab.checking.run import check
-from rope_lab.results.plans.study import run_name
 from rope_lab.text import ConfigError
-from rope_lab.train import config, trainer
+from rope_lab.train import config, instantiate, trainer
+from rope_lab.train.config import Config
 from rope_lab.train.overrides import key_of
 from rope_lab.train.plugin import FILE
 
@@ -36,8 +36,14 @@ def check_own(schemes: Iterable[str], common: Sequence[str]) -> None:
     common: the overrides of all runs
     """
     for scheme in filter(FILE.fullmatch, schemes):
-        cfg = trainer.resolve(config.load(*common, f"position={scheme}"))
-        for kind, failed, message in check(cfg, "position"):
-            if kind == "WRONG":
-                said = f"{run_name(scheme)} fails the check {failed}: {message}"
-                raise ConfigError(f"{said}; rope-lab check says more")
+        check_scheme(config.load(*common, f"position={scheme}"))
+
+
+def check_scheme(cfg: Config) -> None:
+    """Raises ConfigError if the scheme of a run is the user's own and fails one of our checks."""
+    if not instantiate.own_modules(cfg.position):
+        return
+    for kind, failed, message in check(trainer.resolve(cfg), "position"):
+        if kind == "WRONG":
+            said = f"{cfg.names.position} fails the check {failed}: {message}"
+            raise ConfigError(f"{said}; rope-lab check says more")

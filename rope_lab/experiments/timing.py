@@ -18,7 +18,7 @@ from rope_lab.launch.pool import start_server
 from rope_lab.text import ConfigError, Record, first_line
 from rope_lab.train import torch_state
 from rope_lab.train.config import Config
-from rope_lab.train.evaluate import by_length
+from rope_lab.train.evaluate import Diverged, by_length
 from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import Trainer, build, evaluate_now, resolve, update
 
@@ -100,7 +100,7 @@ def _as_config_error(cfg: Config) -> Iterator[None]:
     """Raise torch's errors, of memory and of shapes, as a ConfigError."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, Diverged) as error:
         model = f"model.d_model={cfg.model.d_model} model.n_layers={cfg.model.n_layers}"
         said = f"a run of {cfg.names.position} cannot begin, {first_line(error)}"
         raise ConfigError(f"{model}: {said}; make it smaller, or look at rope-lab check") from None

@@ -3,6 +3,7 @@
 Each way has a run for each parent; runs of one parent are pairs.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -121,6 +122,10 @@ class Continued:
         arms = (Arm(each.label, tuple(self.ways[each])) for each in (key, other))
         return answered(Comparison(self.report, self.measure, *arms)).difference
 
+    def diverged(self, key: Key) -> int:
+        """How many runs of a way diverged."""
+        return sum(run.status == "diverged" for run in self.ways[key])
+
     def is_better(self, found: Interval) -> bool:
         """Whether an interval lies on the better side of 0."""
         return found.low > 0 if self.measure.higher_is_better else found.high < 0
@@ -139,15 +144,22 @@ def by_length(ways: Ways, report: TaskReport) -> list[Continued]:
 
 
 def steps_until_as_good(continued: Continued, key: Key) -> list[float]:
-    """For each run of a way the first evaluated step at which it is as good as its parent was;
-    infinite if it never is.
+    """For each run of a way the first evaluated step from which on it is as good as its parent was:
+    0 if it is so without training, infinite if not even at its end.
     """
-    measure = continued.measure
+    metric, sign = continued.measure.metric, continued.measure.sign
     before = {}
     for run in continued.ways[control_of(key)]:  # before its first step, on the same problems
-        before[run.seed] = dict(run.points(measure.metric))[0]
+        before[run.seed] = sign * dict(run.points(metric))[0]
     found = []
     for run in continued.ways[key]:
-        as_good = replace(measure, at="first step", reaches=before[run.seed])
-        found.append(as_good.of(run))
+        last_worse, next_step = -1, 0.0
+        points = run.points(metric)
+        for number, (_, value) in enumerate(points):
+            if sign * value < before[run.seed]:
+                last_worse = number
+        if last_worse >= 0:
+            later = points[last_worse + 1 :]
+            next_step = later[0][0] if later else math.inf
+        found.append(math.inf if run.status == "diverged" else next_step)
     return found

@@ -15,11 +15,11 @@ from rope_lab.results.comparisons.continued import (
     control_of,
     steps_until_as_good,
 )
-from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import charts, render, tables
-from rope_lab.results.views.panels import Panel, points_frame, titled
+from rope_lab.results.views.panels import Panel, points_frame
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 
 PAGE, FIGURE = "adopt.md", "adopt.svg"
@@ -36,7 +36,7 @@ def write(page: Path, continued: Continued, own: str) -> None:
     parts.append(f"![Each scheme while it is trained further](figures/{FIGURE})")
     parts.append(markdown(table(continued, own)))
     parts += ["## How to read it", bullets(notes(continued, own))]
-    drawn = render.svg(charts.with_title(chart(longest, published), title))
+    drawn = render.svg(charts.with_title(chart(longest, published, own), title))
     tables.write_page(page, parts, {FIGURE: drawn})
 
 
@@ -51,10 +51,15 @@ def conclusions(longest: Continued, own: str) -> list[str]:
 
 def _against(continued: Continued, key: Key, own: str) -> str:
     """A scheme against the control."""
-    measure, found = continued.measure, continued.difference(key, control_of(key))
+    measure, control = continued.measure, control_of(key)
     with_same = f"than {own} with the same {key.steps} further steps"
-    if found.n < 2:
-        return f"from one run it is not known whether it gets better {with_same}"
+    runs = len(continued.ways[key])
+    for name, each in ((key.way, key), (own, control)):
+        if lost := continued.diverged(each):
+            return f"not compared: {lost} of {runs} runs of {name} diverged"
+    found = continued.difference(key, control)
+    if found.n < FEWEST_PAIRS:
+        return f"too few runs, {found.n}, to say whether it is better {with_same}"
     shown = f"{tables.signed(found, measure.digits)} {measure.unit}"
     if continued.is_better(found):
         return f"better {with_same}, {shown}"
@@ -66,14 +71,14 @@ def _against(continued: Continued, key: Key, own: str) -> str:
 def _recovery(continued: Continued, key: Key) -> str:
     """After how many steps a scheme is as good as its parents were."""
     steps = steps_until_as_good(continued, key)
-    reached = [step for step in steps if step < math.inf]
+    reached = sum(step < math.inf for step in steps)
     median = statistics.median(steps)
-    if not reached:
-        return f"as good as before on no run within {key.steps} steps"
-    if median == math.inf:
-        return f"as good as before on {len(reached)} of {len(steps)} runs"
-    on = "" if len(reached) == len(steps) else f", on {len(reached)} of {len(steps)} runs"
-    return f"as good as before after {median:.0f} steps{on}"
+    on = "" if reached == len(steps) else f", on {reached} of {len(steps)} runs"
+    if not median:
+        return f"as good as before without any training{on}"
+    if median < math.inf:
+        return f"as good as before from step {median:.0f} on{on}"
+    return f"as good as before within {key.steps} steps on {reached} of {len(steps)} runs"
 
 
 def table(continued: Continued, own: str) -> Table:
@@ -81,11 +86,14 @@ def table(continued: Continued, own: str) -> Table:
     measure, rows = continued.measure, []
     for key, runs in continued.ways.items():
         is_control = key.way == AS_IS
-        row = {"scheme": Strong(f"{own} (control)") if is_control else key.way}
+        row = {"scheme": Strong(control_name(own)) if is_control else key.way}
         row["further steps"] = str(key.steps)
         row[measure.unit] = tables.mean_of(measure.values(runs), measure.digits, measure.most)
         row["less the control"] = tables.NONE
-        if not is_control:
+        lost = continued.diverged(key)
+        if lost:
+            row[measure.unit] += f", {lost} diverged"
+        elif not is_control:
             found = continued.difference(key, control_of(key))
             shown = tables.signed(found, measure.digits)
             row["less the control"] = tables.strong_if(continued.is_better(found), shown)
@@ -93,20 +101,30 @@ def table(continued: Continued, own: str) -> Table:
     return Table(rows)
 
 
-def chart(longest: Continued, published: Published) -> alt.TopLevelMixin:
-    """The curves of the longest training, and the level at which it began."""
-    measure, rows = longest.measure, []
-    for runs in longest.ways.values():
+def control_name(own: str) -> str:
+    """The parents' own scheme in tables and the figure."""
+    return f"{own} (control)"
+
+
+def chart(longest: Continued, published: Published, own: str) -> alt.TopLevelMixin:
+    """The curves of the longest training, and the level at which it began: there others than the
+    control are far from it.
+    """
+    measure, rows, colors = longest.measure, [], {}
+    positions = [runs[0].position for runs in longest.ways.values()]
+    for key, runs in longest.ways.items():
+        is_control = key.way == AS_IS
+        name = control_name(own) if is_control else key.way
+        colors[name] = charts.GREY if is_control else published.color(runs[0].position, positions)
         for run in runs:
             for step, value in run.points(measure.metric):
-                rows.append((run.position, run.seed, step, value * measure.times, run.ended))
-    panel = Panel(
-        points_frame(rows), "further steps", measure.unit, most=measure.most, untrained=True
-    )
-    control = next(runs for key, runs in longest.ways.items() if key.way == AS_IS)
-    before = [dict(run.points(measure.metric))[0] * measure.times for run in control]
-    level = charts.level(t_interval(before).mean, "before", charts.GREY)
-    return alt.layer(charts.lines(titled(panel, published)), level)
+                if step or is_control:
+                    rows.append((name, run.seed, step, value * measure.times, run.ended))
+    points = points_frame(rows)
+    panel = Panel(points, "further steps", measure.unit, most=measure.most, colors=colors)
+    before = points[(points.x == 0)].y.mean()
+    level = charts.level(before, "before", charts.INK)
+    return alt.layer(charts.lines(panel), level)
 
 
 def notes(continued: Continued, own: str) -> list[str]:
@@ -114,12 +132,16 @@ def notes(continued: Continued, own: str) -> list[str]:
     longest = continued.by_steps()[-1]
     runs = longest.ways[longest.first]
     rate = runs[0].all_settings["train.lr"]
+    shown = "with 95% intervals" if len(runs) >= FEWEST_PAIRS else "(…): of both runs"
+    if len(runs) == 1:
+        shown = "of one run"
     return [
-        f"Means over parents ({seeds_text([run.seed for run in runs])}) with 95% intervals; "
-        "differences are taken parent by parent. No test was planned: explore with it.",
+        f"Means over parents ({seeds_text([run.seed for run in runs])}), {shown}; differences are "
+        "taken parent by parent. No test was planned: explore with it.",
         f"“less the control”: against {own} with the same further steps, batches and learning "
         "rates; emphasized if the interval is on the better side of 0.",
-        f"“as good as before”: the first of {len(runs[0].points(continued.measure.metric)) - 1} "
-        "evaluations at which a run is as good as its parent was, in the longest training.",
+        f"“as good as before”: the first of {len(runs[0].points(continued.measure.metric))} "
+        "evaluations from which on a run is as good as its parent was, in the longest training: "
+        "the median of all runs.",
         f"The highest learning rate of further training is {rate:g}; no scheme has searched it.",
     ]
