@@ -7,15 +7,19 @@ import numpy as np
 import pytest
 from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_rows, make_run, row, shown, table_rows
 
+from rope_lab.places import RESULTS
 from rope_lab.results.comparisons import paired_tests
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import holm
 from rope_lab.results.comparisons.words import word as word_of
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.study import PlannedTest, Study
+from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views import verdict_page
 from rope_lab.results.views.figures import unused
+from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdicts import (
     label,
     legend,
@@ -334,3 +338,17 @@ def test_a_taken_name_gets_a_number():
     """As of two setups whose task was edited between them."""
     assert unused({"a"}, "a", "b") == "b"
     assert unused({"a", "b", "b-2"}, "a", "b") == "b-3"
+
+
+def test_steps_stand_as_steps_and_their_difference_as_a_ratio():
+    """Of the study index_sooner, whose runs are kept."""
+    studied, _ = outcomes.read(RESULTS / "plan.yaml", Published())
+    every = [result for results in studied for result in results]
+    result = next(each for each in every if each.measure.is_log and each.difference.n == 32)
+    verdict = Verdict(RESULTS, result, [], [], ("RoPER", "RoPE"), [], [], [])
+    first, second, difference = verdict_page.table(verdict).rows
+    column = list(first)[1]
+    assert first[column].startswith("2,853 [")
+    assert second[column].startswith("3,306 [")
+    assert difference["scheme"] == "RoPER / RoPE"
+    assert difference[column] == "0.86 [0.79, 0.95] times the steps"
