@@ -22,7 +22,7 @@ HEAD = """# Published beside ours
 
 Written by `make figures` from [checks.yaml](checks.yaml) and kept runs. \
 Square brackets: 95% interval over seeds; round
-ones: the range. A row of two schemes uses the seeds that both have.
+ones: the range. A row of several schemes uses the seeds that all have, or says n for each.
 """
 ROTATED = """## Which of q, k, v (queries, keys, values) and o (the output) are rotated
 
@@ -47,7 +47,7 @@ def rows(checks: list[dict], groups: dict[str, list[Setup]]) -> list[dict[str, s
     for check in checks:
         recipes = check["recipe"].split()
         setups = [each for each in groups.get(check["folder"], []) if each.recipe_id in recipes]
-        options = {key: check[key] for key in ("wrong_by", "length", "search") if key in check}
+        options = {key: check[key] for key in ("wrong_by", "length", "search", "every_seed") if key in check}
         row = check | {"ours": ours(setups, check["schemes"], **options)}
         made.append(
             {name: row[name] for name in ("check", "source", "published", "ours", "outcome")}
@@ -61,12 +61,14 @@ def ours(
     wrong_by: dict[str, list[int]] | None = None,
     length: int | None = None,
     search: int | None = None,
+    every_seed: bool = False,
 ) -> str:
     """The mean of each scheme, of the seeds that all have; "not run" without runs.
 
     wrong_by: if given, the share of problems wrong at these values of an attribute instead
     length:   of the problems that count; None: those of training
     search:   the seed of a search for learning rates, which does not count
+    every_seed: also those that not all schemes have
     """
     if setups and wrong_by:
         return _wrong(setups[0], schemes, wrong_by)
@@ -76,13 +78,15 @@ def ours(
     if length:
         measure = replace(measure, metric=f"{LENGTH}/{length}")
     of_scheme = {scheme: values(setups, scheme, measure) for scheme in schemes}
-    table = pd.DataFrame(of_scheme).dropna()
+    table = pd.DataFrame(of_scheme)
+    if not every_seed:
+        table = table.dropna()
     table = table[table.index != search]
     if table.empty:
         return "not run"
     means = []
     for scheme in schemes:
-        mean = mean_of(table[scheme], measure.digits, measure.most)
+        mean = mean_of(table[scheme].dropna(), measure.digits, measure.most)
         means.append(f"{published.title(scheme)} {mean}")
     return f"{'; '.join(means)} {measure.unit}"
 
