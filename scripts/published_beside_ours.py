@@ -41,13 +41,16 @@ PLACES = {
 }
 
 
+OPTIONS = ("wrong_by", "length", "search", "every_seed")  # of `ours`
+
+
 def rows(checks: list[dict], groups: dict[str, list[Setup]]) -> list[dict[str, str]]:
     """A row a check."""
     made = []
     for check in checks:
         recipes = check["recipe"].split()
         setups = [each for each in groups.get(check["folder"], []) if each.recipe_id in recipes]
-        options = {key: check[key] for key in ("wrong_by", "length", "search", "every_seed") if key in check}
+        options = {key: check[key] for key in OPTIONS if key in check}
         row = check | {"ours": ours(setups, check["schemes"], **options)}
         made.append(
             {name: row[name] for name in ("check", "source", "published", "ours", "outcome")}
