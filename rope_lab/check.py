@@ -8,6 +8,7 @@ something is wrong.
 
 from collections.abc import Sequence
 
+from rope_lab import command
 from rope_lab.checking.run import CHECKS, check
 from rope_lab.experiments.asking import exit_after
 from rope_lab.text import Words, argument_parser, filled, plain, say
@@ -41,4 +42,5 @@ def _checked(settings: Sequence[str], groups: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

@@ -18,6 +18,8 @@ import copy
 from dataclasses import asdict
 from pathlib import Path
 
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
 # isort: split
 import torch
 from tqdm import tqdm
@@ -113,4 +115,5 @@ def main(arguments: Words = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

@@ -7,6 +7,8 @@ text and held-out problems.
 
 from pathlib import Path
 
+from rope_lab import command  # first: from here on Ctrl-C is quiet
+
 # isort: split
 import numpy as np
 
@@ -111,4 +113,5 @@ def main(arguments: Words = None) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

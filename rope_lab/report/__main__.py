@@ -13,6 +13,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+from rope_lab import command
 from rope_lab.files import check_ours, check_regular, write_whole
 from rope_lab.report.contents import Recorded, contents, read_probes
 from rope_lab.results.comparisons.answers import Result
@@ -95,4 +96,5 @@ def _outcomes(folders: list[Path], recorded: Recorded, published: Published) -> 
 
 
 if __name__ == "__main__":
+    command.begin()
     main()

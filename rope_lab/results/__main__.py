@@ -17,6 +17,7 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
+from rope_lab import command
 from rope_lab.places import OWN, RESULTS
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans import study as studies
@@ -116,4 +117,5 @@ def _print(content: Content) -> None:
 
 
 if __name__ == "__main__":
+    command.begin()
     main()
