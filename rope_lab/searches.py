@@ -9,6 +9,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.plans.freeze import check_length, measure_of
+from rope_lab.results.plans.study import RATE
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run
@@ -18,7 +19,6 @@ from rope_lab.train.run import OUTCOMES
 Case = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Case, str]  # its best rate, as an override
 TIMED = 2  # runs of a task of which steps are taken
-RATE = "train.lr="
 OWN = "score"  # the measure of a task
 
 

@@ -81,6 +81,8 @@ def test_fit_restores_random_state_and_threads(fit):
     assert isinstance(run.sample(run.record["samples"][0]["prompt"]), str)
     with pytest.raises(ConfigError, match="alphabet"):
         run.sample("é")
+    with pytest.raises(ConfigError, match="temperature=0: must be above 0"):
+        run.sample(run.record["samples"][0]["prompt"], temperature=0)
 
 
 def test_fits_in_threads_give_the_numbers_of_fits_in_turn(fit, tmp_path):

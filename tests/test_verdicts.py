@@ -352,3 +352,11 @@ def test_steps_stand_as_steps_and_their_difference_as_a_ratio():
     assert second[column].startswith("3,306 [")
     assert difference["scheme"] == "RoPER / RoPE"
     assert difference[column] == "0.86 [0.79, 0.95] times the steps"
+
+
+def test_rope_with_fewer_heads_is_not_the_baseline():
+    """In plan.yaml it has a learning rate of its own too, which is named first."""
+    published = Published().but(contender="kv_shared_back", baseline="rope")
+    studied, _ = outcomes.read(RESULTS / "plan.yaml", published)
+    asked = {result.comparison.theirs.scheme for result in verdicts([], studied, published)}
+    assert not any("kv_heads" in scheme for scheme in asked)

@@ -9,7 +9,7 @@ from rope_lab.experiments.launching import NO_ROOM, Asks, RateSearch, Stopped, p
 from rope_lab.experiments.timing import run_seconds
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
-from rope_lab.results.plans.bill import Bill, mean_seconds
+from rope_lab.results.plans.bill import Bill, mean_of_ended
 from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
 from rope_lab.results.plans.rates import Cell, Search
 from rope_lab.results.plans.study import run_name
@@ -86,7 +86,7 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
     )
     say(filled(text, indent=" " * 9))
     if before:
-        seconds, source = mean_seconds(before)
+        seconds, source = mean_of_ended(before)
     else:
         waiting = [rates.jobs[cell] for cell in state.missing]
         seconds, source = run_seconds(waiting, order.launcher), "from a few steps"

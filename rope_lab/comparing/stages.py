@@ -14,7 +14,7 @@ from rope_lab.files import digest, write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import freeze, tries
-from rope_lab.results.plans.bill import Bill, mean_seconds
+from rope_lab.results.plans.bill import Bill, mean_of_ended
 from rope_lab.results.plans.freeze import Draft
 from rope_lab.results.plans.number_of_pairs import number_of_pairs, reason, smallest_difference
 from rope_lab.results.plans.outcomes import of_study
@@ -74,7 +74,7 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
     before = list(ended(jobs, order.folder).values())
     if len(before) < len(jobs):
         _check_plan(order, study, before)
-        seconds, source = mean_seconds(before or searched)
+        seconds, source = mean_of_ended(before or searched)
         asks(Bill("verdict", len(jobs) - len(before), seconds, source, order.at_once))
     return made(jobs, order.folder, order.launcher, study.name, shows_scores=False)
 

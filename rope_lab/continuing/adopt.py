@@ -10,26 +10,23 @@ control. It goes to results/adopt/, adopt.md. The same command resumes.
 Exit status: 0 done, 12 runs are still missing, 2 refused.
 """
 
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rope_lab.continuing import parents
+from rope_lab.continuing import options, parents
 from rope_lab.continuing.children import Jobs, all_made, child, further, steps_of
 from rope_lab.continuing.parents import Parent
 from rope_lab.experiments.asked import check_scheme
-from rope_lab.experiments.asking import asks, exit_after, hours
+from rope_lab.experiments.asking import asks, hours
 from rope_lab.experiments.launching import folder_of
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, check_alike
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.shipped import shipped
-from rope_lab.text import ConfigError, Settings, Words, argument_parser, say, short_path
+from rope_lab.text import ConfigError, Settings, Words
 from rope_lab.train import config, plugin
-from rope_lab.train.load import add_allow
-from rope_lab.train.overrides import split_hydra
 from rope_lab.train.trainer import build
 
 EVALUATIONS = 10  # of a child's training, at least
@@ -156,30 +153,10 @@ def _jobs(
     return found
 
 
-def _parser() -> ArgumentParser:
-    parser = argument_parser("adopt", __doc__)
+def main(arguments: Words = None) -> None:
+    parser = options.parser("adopt", __doc__)
     add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", help="folders of runs; also hydra/launcher=…")
     add("--schemes", required=True, metavar="NAMES", help="roper,./mine.py")
     add("--budget", default="1%,5%,20%", help="further steps, shares of the runs' own")
     add("--lr", type=float, help="of further training (default: that of the runs)")
-    add("--out", metavar="FOLDER", help="default: below results/adopt")
-    add("--jobs", type=int, help="parallel runs (default: one per core)")
-    add("--yes", action="store_true", help="begin without a question")
-    add("--at-most", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
-    add_allow(parser)
-    return parser
-
-
-def main(arguments: Words = None) -> None:
-    options = vars(_parser().parse_intermixed_args(arguments))
-    hydra, folders = split_hydra(options.pop("runs"))
-
-    def run() -> None:
-        if not folders:
-            raise ConfigError(
-                "rope-lab adopt: give at least one run folder; `rope-lab list` shows them"
-            )
-        say(short_path(adopt(folders, hydra=hydra, **options)))
-
-    exit_after(run)
+    options.exit_after_page(parser, arguments, adopt)

@@ -43,7 +43,9 @@ def further(steps: int) -> Settings:
     return {"train.steps": steps, "train.warmup": round(WARMUP * steps)}
 
 
-def all_made(jobs: Jobs, folder: Path, launcher: Record, ask: Asks, command: str) -> dict:
+def all_made(
+    jobs: Jobs, folder: Path, launcher: Record, ask: Asks, command: str
+) -> dict[Key, list[Run]]:
     """The runs of all jobs by key; those that are missing are made, each once though it may stand
     under several keys. Raises Stopped.
     """

@@ -9,19 +9,16 @@ page goes to results/extend/, extend.md. The same command resumes.
 Exit status: 0 done, 12 runs are still missing, 2 refused.
 """
 
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from rope_lab.continuing import parents, ways
+from rope_lab.continuing import options, parents, ways
 from rope_lab.continuing.children import all_made, steps_of
-from rope_lab.experiments.asking import asks, exit_after, hours
+from rope_lab.experiments.asking import asks, hours
 from rope_lab.experiments.launching import folder_of
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.continued import check_alike
-from rope_lab.text import ConfigError, Words, argument_parser, say, short_path
-from rope_lab.train.load import add_allow
-from rope_lab.train.overrides import split_hydra
+from rope_lab.text import Words
 
 
 def extend(
@@ -62,29 +59,9 @@ def extend(
     return page
 
 
-def _parser() -> ArgumentParser:
-    parser = argument_parser("extend", __doc__)
+def main(arguments: Words = None) -> None:
+    parser = options.parser("extend", __doc__)
     add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", help="folders of runs; also hydra/launcher=…")
     add("--lengths", default="2x,4x,8x", help="multiples of the longest in training")
     add("--budget", default="5%", help="further steps, a share of the runs' own (default: 5%%)")
-    add("--out", metavar="FOLDER", help="default: below results/extend")
-    add("--jobs", type=int, help="parallel runs (default: one per core)")
-    add("--yes", action="store_true", help="begin without a question")
-    add("--at-most", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
-    add_allow(parser)
-    return parser
-
-
-def main(arguments: Words = None) -> None:
-    options = vars(_parser().parse_intermixed_args(arguments))
-    hydra, folders = split_hydra(options.pop("runs"))
-
-    def run() -> None:
-        if not folders:
-            raise ConfigError(
-                "rope-lab extend: give at least one run folder; `rope-lab list` shows them"
-            )
-        say(short_path(extend(folders, hydra, **options)))
-
-    exit_after(run)
+    options.exit_after_page(parser, arguments, extend)

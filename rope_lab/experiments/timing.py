@@ -97,7 +97,7 @@ def _training(trainer: Trainer) -> float:
 
 @contextmanager
 def _as_config_error(cfg: Config) -> Iterator[None]:
-    """Raise torch's errors, of memory and of shapes, as a ConfigError."""
+    """Raise torch's errors, of memory and of shapes, and a diverging step as a ConfigError."""
     try:
         yield
     except (RuntimeError, Diverged) as error:

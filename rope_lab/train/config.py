@@ -26,9 +26,12 @@ from rope_lab.train import instantiate, overrides, provenance
 from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.settings import LOCAL, Config, Settings, declared
 
-of_settings = {field.name for field in dataclasses.fields(Settings)}
-# Fields of Config that nobody sets.
-NOT_SETTINGS = {field.name for field in dataclasses.fields(Config)} - of_settings
+
+def _fields(cls: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(cls)}
+
+
+NOT_SETTINGS = _fields(Config) - _fields(Settings)  # fields that nobody sets
 
 
 def load(*words: str) -> Config:

@@ -39,6 +39,6 @@ def duration(hours: float) -> str:
     return f"{max(1, round(hours * 60))} min" if hours < 2 else f"{hours:.1f} h"
 
 
-def mean_seconds(runs: Sequence[Run]) -> tuple[float, str]:
+def mean_of_ended(runs: Sequence[Run]) -> tuple[float, str]:
     """The mean seconds of runs that have ended, and which runs these are."""
     return statistics.mean(run.seconds for run in runs), f"mean of {len(runs)} runs so far"

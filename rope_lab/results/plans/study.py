@@ -23,9 +23,8 @@ from rope_lab.results.records.run import Name, reason
 from rope_lab.shipped import recipe
 from rope_lab.text import ConfigError, Record, Settings, first_line, flat, nearest, short_path, show
 
-RATE = "train.lr="  # within the name of an arm
-
 NAME = "plan.yaml"
+RATE = "train.lr="  # begins an override; also within the name of an arm
 PLAN = ROOT / "results" / NAME
 ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
 STRICT = ConfigDict(extra="forbid")

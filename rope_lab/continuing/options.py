@@ -1,0 +1,41 @@
+"""What the commands on trained runs share: options, and the call."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from rope_lab.experiments.asking import exit_after
+from rope_lab.text import ConfigError, Words, argument_parser, say, short_path
+from rope_lab.train.load import add_allow
+from rope_lab.train.overrides import split_hydra
+
+
+def parser(command: str, about: str) -> ArgumentParser:
+    """A parser with the runs, and the options of both commands."""
+    made = argument_parser(command, about)
+    add = made.add_argument
+    add("runs", nargs="+", metavar="RUN", help="folders of runs; also hydra/launcher=…")
+    add("--out", metavar="FOLDER", help=f"default: below results/{command}")
+    add("--jobs", type=int, help="parallel runs (default: one per core)")
+    add("--yes", action="store_true", help="begin without a question")
+    add("--at-most", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
+    add_allow(made)
+    return made
+
+
+def exit_after_page(made: ArgumentParser, words: Words, write: Callable[..., Path]) -> NoReturn:
+    """Write the page that a command line asks for, print its path, and exit.
+
+    write: takes the folders of runs, Hydra's overrides and the options, and returns the page
+    """
+    options = vars(made.parse_intermixed_args(words))
+    hydra, folders = split_hydra(options.pop("runs"))
+
+    def run() -> None:
+        if not folders:
+            remedy = "give at least one run folder; `rope-lab list` shows them"
+            raise ConfigError(f"{made.prog}: {remedy}")
+        say(short_path(write(folders, hydra=hydra, **options)))
+
+    exit_after(run)
