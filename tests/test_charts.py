@@ -225,6 +225,16 @@ def test_any_title_can_be_drawn():
     assert b"<b>" not in drawn
 
 
+def test_runs_without_a_step_have_no_curves():
+    """Such as models that took over another scheme, before they are trained."""
+    drawn = {}
+    for steps in (0, 9):
+        run = make_row("roper", 0, [1.0])
+        run = replace(run, settings=run.settings | {"train.steps": steps})
+        drawn[steps] = len(figures.drawable([only([run])]))
+    assert drawn == {0: 0, 9: 1}
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(fuzz(30)))
 def test_any_numbers_can_be_plotted(seed):

@@ -62,8 +62,8 @@ def _kind(each: Setup | Sweep) -> str:
 def drawable(shown: Collection[Setup | Sweep]) -> list[Setup | Sweep]:
     """Those with a figure.
 
-    Not drawn are sweeps of two values or one seed, and a setup of one scheme if it is in a sweep or
-    of another recipe.
+    Not drawn are sweeps of two values or one seed, a setup of one scheme if it is in a sweep or of
+    another recipe, and curves of runs without a step.
     """
     swept: set[Setup] = set()
     for each in shown:
@@ -77,7 +77,8 @@ def _has_figure(each: Setup | Sweep) -> bool:
         seeds = max(map(len, each.scores.values()))
         return len(each.values) > 2 and seeds > 1
     alone = each.variant and len(each.schemes) == 1
-    return not each.finished.empty and not alone
+    is_point = _kind(each) == "curves" and each.settings["train.steps"] == 0
+    return not (each.finished.empty or alone or is_point)
 
 
 def curves(setup: Setup) -> alt.TopLevelMixin:
