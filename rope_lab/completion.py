@@ -8,6 +8,7 @@ The script calls `rope-lab completion --line LINE`, which prints all that may en
 """
 
 import re
+from pathlib import Path
 
 from rope_lab.__main__ import MODULES
 from rope_lab.places import CONF, HERE
@@ -80,11 +81,13 @@ def ends(line: str) -> list[str]:
 
 
 def options(command: str) -> list[str]:
-    """The options of a command, as its source names them."""
+    """The options of a command, as its source names them, or `options.py` beside it."""
     if command not in MODULES:
         return []
-    path = HERE / f"{MODULES[command].replace('.', '/')}.py"
-    found = re.findall(r'\badd(?:_argument)?\(\s*"(--[a-z-]+)"', path.read_text("utf-8"))
+    own = HERE / f"{MODULES[command].replace('.', '/')}.py"
+    found = []
+    for path in filter(Path.is_file, (own, own.with_name("options.py"))):
+        found += re.findall(r'\badd(?:_argument)?\(\s*"(--[a-z-]+)"', path.read_text("utf-8"))
     if command in TAKE_OWN_FILES:
         found.append("--allow")
     return sorted({"--help", *found})
