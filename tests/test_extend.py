@@ -172,6 +172,13 @@ def test_an_unequal_control_is_noticed(found, setting, value, at):
         check_alike(found.ways | {key: [wrong]})
 
 
+def test_further_training_takes_another_rate(found, tmp_path):
+    trained, targets = parents.targets(found.parent, "2x")
+    own = found.parent.cfg.train.lr
+    for key, (job,) in ways.jobs([found.parent], trained, targets, 2, tmp_path, lr=0.5).items():
+        assert job.cfg.train.lr == (0.5 if key.steps else own), key
+
+
 def test_a_control_of_other_seeds_is_noticed(found):
     key = next(key for key in found.ways if key.way == AS_IS and key.steps)
     other = replace(found.ways[key][0], seed=7)

@@ -71,8 +71,7 @@ def adopt(
     steps = sorted({steps_of(share, first) for share in _words(budget)})
     if 0 in steps:
         raise ConfigError(f"--budget {budget}: the least of them is less than a step")
-    rate = {} if lr is None else {"train.lr": lr}
-    of_ways = _jobs(every, _adopted(_words(schemes), first), steps, rate, folder)
+    of_ways = _jobs(every, _adopted(_words(schemes), first), steps, lr, folder)
     _check(of_ways)
     launcher = sweep.side_by_side(hydra, jobs)
     found = all_made(of_ways, folder, launcher, asks(yes, hours("--at-most", at_most)), "adopt")
@@ -134,16 +133,15 @@ def _jobs(
     every: Sequence[Parent],
     adopted: dict[str, Adopted],
     budgets: Sequence[int],
-    rate: Settings,
+    lr: float | None,
     folder: Path,
 ) -> Jobs:
     """The runs of each scheme, without and with further steps, a run for each parent."""
     found: Jobs = {}
     seq_len = every[0].cfg.train.seq_len
     for steps in [0, *budgets]:
-        trained = further(steps) | {"eval.every": max(1, steps // EVALUATIONS)}
-        if steps:
-            trained |= rate
+        rate = lr if steps else None  # one run without training serves all rates
+        trained = further(steps, rate) | {"eval.every": max(1, steps // EVALUATIONS)}
         for title, each in adopted.items():
             key = Key("", seq_len, title, steps, seq_len if steps else 0)
             found[key] = []
@@ -158,5 +156,4 @@ def main(arguments: Words = None) -> None:
     add = parser.add_argument
     add("--schemes", required=True, metavar="NAMES", help="roper,./mine.py")
     add("--budget", default="1%,5%,20%", help="further steps, shares of the runs' own")
-    add("--lr", type=float, help="of further training (default: that of the runs)")
     options.exit_after_page(parser, arguments, adopt)

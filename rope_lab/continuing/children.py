@@ -38,9 +38,13 @@ def child(
     return Job(replace(cfg, **place), f"{label} seed={parent.content['seed']}")
 
 
-def further(steps: int) -> Settings:
-    """The settings of further training, with a warm-up of its own."""
-    return {"train.steps": steps, "train.warmup": round(WARMUP * steps)}
+def further(steps: int, lr: float | None = None) -> Settings:
+    """The settings of further training, with a warm-up of its own.
+
+    lr: its highest learning rate; None: that of the parent
+    """
+    rate = {} if lr is None else {"train.lr": lr}
+    return {"train.steps": steps, "train.warmup": round(WARMUP * steps)} | rate
 
 
 def all_made(

@@ -26,6 +26,7 @@ def extend(
     hydra: Sequence[str] = (),
     lengths: str = "2x,4x,8x",
     budget: str = "5%",
+    lr: float | None = None,
     out: str | None = None,
     jobs: int | None = None,
     yes: bool = False,
@@ -38,6 +39,7 @@ def extend(
     hydra:   settings of the launcher
     lengths: multiples of the longest length of training
     budget:  of further training, as a share of the runs' steps
+    lr:      the highest learning rate of further training; None: that of the runs
     jobs:    parallel runs; None: one per core
     at_most: the time of all runs, `2h`; a larger bill is refused
 
@@ -49,7 +51,7 @@ def extend(
     names = ("task", "scale", "position", "recipe_id", "scheme_id")
     folder = folder_of(out, "extend", *[every[0].content[name] for name in names])
     launcher = sweep.side_by_side(hydra, jobs)
-    of_ways = ways.jobs(every, trained, targets, steps, folder)
+    of_ways = ways.jobs(every, trained, targets, steps, folder, lr)
     found = all_made(of_ways, folder, launcher, asks(yes, hours("--at-most", at_most)), "extend")
     check_alike(found)
     from rope_lab.results.views import longer_page  # here: slow to import

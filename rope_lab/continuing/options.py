@@ -16,6 +16,7 @@ def parser(command: str, about: str) -> ArgumentParser:
     made = argument_parser(command, about)
     add = made.add_argument
     add("runs", nargs="+", metavar="RUN", help="folders of runs; also hydra/launcher=…")
+    add("--lr", type=float, help="of further training (default: that of the runs)")
     add("--out", metavar="FOLDER", help=f"default: below results/{command}")
     add("--jobs", type=int, help="parallel runs (default: one per core)")
     add("--yes", action="store_true", help="begin without a question")

@@ -100,17 +100,22 @@ def lengths_of(cfg: Config, trained: int, targets: Sequence[Target]) -> list[int
 
 
 def jobs(
-    every: Sequence[Parent], trained: int, targets: Sequence[Target], steps: int, folder: Path
+    every: Sequence[Parent],
+    trained: int,
+    targets: Sequence[Target],
+    steps: int,
+    folder: Path,
+    lr: float | None = None,
 ) -> Jobs:
     """The runs of each way at each longer length, a run for each parent.
 
-    trained: the longest length of training; steps: of further training. A run that serves several
-    lengths stands under each of them.
+    trained: the longest length of training; steps, lr: of further training. A run that serves
+    several lengths stands under each of them.
     """
     lengths = lengths_of(every[0].cfg, trained, targets)
     found: Jobs = {}
     for target in targets:
-        for key, changed in _keys(every[0], target, steps):
+        for key, changed in _keys(every[0], target, further(steps, lr)):
             changed |= {"eval.lengths": lengths, "eval.every": max(steps, 1)}
             found[key] = []
             for parent in every:
@@ -118,14 +123,18 @@ def jobs(
     return found
 
 
-def _keys(parent: Parent, target: Target, steps: int) -> list[tuple[Key, Settings]]:
-    """The ways to read one length, without and with further training, and their settings."""
+def _keys(parent: Parent, target: Target, training: Settings) -> list[tuple[Key, Settings]]:
+    """The ways to read one length, without and with further training, and their settings.
+
+    training: the settings of further training
+    """
+    steps = training["train.steps"]
     untrained, trained = [], []
     for way in ways(parent, target):
         key = Key(target.name, target.length, way.name)
         changed = way.changed | {"position": way.position}
         untrained.append((key, changed | {"train.steps": 0}))
-        trained_further = changed | further(steps)
+        trained_further = changed | training
         if way.at_old_length or way.name == AS_IS:
             trained.append((replace(key, steps=steps, at=target.trained), trained_further))
         if not way.at_old_length:

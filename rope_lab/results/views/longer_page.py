@@ -193,10 +193,15 @@ def notes(reading: Continued, trained: int) -> list[str]:
         "differences are taken parent by parent. No test was planned: explore with it.",
         f"“less {AS_IS}”: against the scheme as it is, with the same further training. At the new "
         "length this control has read as many long texts as the others.",
-        "Training at a longer length reads as many tokens per step, rounded up to whole sequences. "
-        f"Its learning rate is that of the runs before, {settings['train.lr']:g}, which no "
-        "way has searched.",
     ]
+    further = reading.by_steps()[-1].first
+    if further.steps:
+        rate = reading.ways[further][0].all_settings["train.lr"]
+        lines.append(
+            "Training at a longer length reads as many tokens per step, rounded up to whole "
+            f"sequences. Its highest learning rate is {rate:g}, at the old length too; no way has "
+            "searched it."
+        )
     if not measure.share:
         lines.append(
             f"“less {WINDOWS}”: against the same model when each layer sees {trained} tokens. "
