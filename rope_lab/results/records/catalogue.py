@@ -155,8 +155,8 @@ class Published(SimpleNamespace):
         return rank(self.schemes, known), scheme
 
     def color(self, scheme: str, beside: Iterable[str] = ()) -> str:
-        """A known scheme's colour, the same in every figure; an unknown one's differs from those
-        `beside` it.
+        """A scheme's colour in published.yaml, the same in every figure; any other scheme's differs
+        from those `beside` it.
 
         A scheme with settings in its name has the colour of the plain one, unless another of that
         is `beside` it.
@@ -165,10 +165,11 @@ class Published(SimpleNamespace):
         plain = scheme.partition(" ")[0]
         alone = [name.partition(" ")[0] for name in names].count(plain) == 1
         known = scheme if scheme in self.schemes or not alone else plain
-        if known in self.schemes:
-            return self.schemes[known]["color"]
-        unknown = sorted(names - self.schemes.keys())
-        return SPARE_COLORS[unknown.index(scheme) % len(SPARE_COLORS)]
+        colors = {name: each["color"] for name, each in self.schemes.items() if "color" in each}
+        if known in colors:
+            return colors[known]
+        others = sorted(names - colors.keys())
+        return SPARE_COLORS[others.index(scheme) % len(SPARE_COLORS)]
 
 
 @functools.cache
