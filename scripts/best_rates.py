@@ -6,7 +6,6 @@ step: of results/grid/, or of another FOLDER.
 `rope-lab table FOLDER/table.yaml`, or of our table of the folder's name.
 """
 
-import re
 import statistics
 import sys
 from collections.abc import Sequence
@@ -25,12 +24,12 @@ from rope_lab.results.records.frame import scheme_names
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
-from rope_lab.results.views.tables import NONE, Table, counted, markdown, mean_of, signed
+from rope_lab.results.views.tables import NONE, Table, between, counted, markdown, mean_of, signed
 from rope_lab.table import Block
 from rope_lab.train import config, trainer
 
 BASELINE = "rope"
-MARK = re.compile(r"(<!-- best rates -->\n).*?(\n<!-- /best rates -->)", re.DOTALL)
+BEGIN, END = "<!-- best rates -->", "<!-- /best rates -->"
 # Measures beside a task's own, of problems longer than in training, and their columns.
 LONGER = {
     "needle": {"four times as long": f"{LENGTH}/256"},
@@ -147,16 +146,13 @@ def rewritten(page: Path) -> str:
     own = page.with_name("table.yaml")
     found = table.find(str(own) if own.exists() else page.parent.name)
     part = pages_part(read_kept(page.parent)[0], found[0].blocks)
-    text, count = MARK.subn(lambda m: m[1] + part + m[2], page.read_text("utf-8"))
-    if count != 1:
-        raise ValueError(f"{page}: must have <!-- best rates --> and <!-- /best rates --> once")
-    return text
+    return between(page, page.read_text("utf-8"), BEGIN, END, f"\n{part}\n")
 
 
 def pages() -> list[Path]:
     """The README pages in results/ with these marks."""
     every = sorted(RESULTS.glob("*/README.md"))
-    return [page for page in every if MARK.search(page.read_text("utf-8"))]
+    return [page for page in every if BEGIN in page.read_text("utf-8")]
 
 
 if __name__ == "__main__":

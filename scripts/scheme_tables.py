@@ -3,13 +3,13 @@
 `python scripts/scheme_tables.py` rewrites them between their marks, `<!-- NAME -->`.
 """
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from rope_lab.results.records.catalogue import Published
+from rope_lab.results.views.tables import between
 from rope_lab.shipped import choices
 from rope_lab.showing import costs, facts
 from rope_lab.train import config, instantiate, trainer
@@ -69,13 +69,9 @@ def rewritten(page: str) -> str:
     """The text of a page with its tables rewritten."""
     text = (ROOT / page).read_text()
     for mark, (where, table) in TABLES.items():
-        if where != page:
-            continue
-        pattern = rf"(<!-- {mark} -->\n).*?(\n<!-- /{mark} -->)"
-        made = table()
-        text, found = re.subn(pattern, lambda m, made=made: m[1] + made + m[2], text, flags=re.S)
-        if found != 1:
-            raise ValueError(f"{page}: must have <!-- {mark} --> and <!-- /{mark} --> once")
+        if where == page:
+            begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+            text = between(ROOT / page, text, begin, end, f"\n{table()}\n")
     return text
 
 

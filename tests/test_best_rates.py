@@ -48,5 +48,5 @@ def test_schemes_are_ranked_beside_their_cache_and_step_time(tmp_path):
     best = [cell for name, cell in rows[0].items() if "difference" in name]
     assert best == ["-0.1000 [-0.1000, -0.1000] n=3"]
     page.write_text("no marks")
-    with pytest.raises(ValueError, match="must have"):
+    with pytest.raises(ValueError, match="has no marks"):
         best_rates.rewritten(page)

@@ -1,7 +1,7 @@
 """Children, runs that begin from trained ones: their settings, making them, and their bill."""
 
 import itertools
-from collections import Counter
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,14 +68,25 @@ def all_made(
 
 
 def _bill(jobs: Sequence[Job], launcher: Record, command: str) -> Bill:
-    """Of these runs, from a few steps of one for each length of training."""
-    first: dict[tuple[int, int], Job] = {}
-    counts: Counter[Job] = Counter()
+    """Of these runs, from a few steps of one for each class of schemes and length of training."""
+    kinds: dict[tuple[str, int], list[Job]] = {}
     for job in jobs:
-        train = job.cfg.train
-        counts[first.setdefault((train.steps, train.seq_len), job)] += 1
+        kind = job.cfg.position["_target_"], job.cfg.train.seq_len
+        kinds.setdefault(kind, []).append(job)
+    counts = {_typical(alike): len(alike) for alike in kinds.values()}
     seconds, source = mean_seconds(counts, launcher), f"from a few steps of {len(counts)}"
     return Bill(command, len(jobs), seconds, source, sweep.shares(launcher)[0])
+
+
+def _typical(alike: Sequence[Job]) -> Job:
+    """A run that takes as long as the mean of these, which differ in their steps."""
+    longest = max(alike, key=lambda job: job.cfg.train.steps)
+    train, evaluated = longest.cfg.train, longest.cfg.eval
+    steps = round(statistics.mean(job.cfg.train.steps for job in alike))
+    every = max(1, round(evaluated.every * steps / max(1, train.steps)))
+    shorter = {"train": replace(train, steps=steps, warmup=0)}
+    shorter |= {"eval": replace(evaluated, every=every)}
+    return Job(replace(longest.cfg, **shorter), longest.label)
 
 
 def steps_of(budget: str, parent: Parent) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rope_lab.exporting.command import TARGETS, supported
-from rope_lab.files import write_whole
+from rope_lab.files import check_ours, write_whole
 from rope_lab.model.portrait import DIMS, portrait, same_values
 from rope_lab.places import ROOT
 from rope_lab.results.plans.study import run_name
@@ -31,9 +31,8 @@ from rope_lab.train.plugin import error_line
 
 PAGES = ROOT / "docs" / "schemes"
 FIGURE = "figures/{}.svg"
-MARK = "<!-- written by rope-lab show -->"
-HTML = """<!doctype html>
-{mark}
+BEGIN = "<!doctype html>\n<!-- written by rope-lab show -->"
+HTML = """{begin}
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style>
 :root {{ color-scheme: light dark }}
@@ -120,14 +119,7 @@ def as_html(text: str, svg: bytes) -> str:
     body = markdown.render(LINK.sub(written, text))
     body = re.sub("<img [^>]*>", lambda _: svg.decode(), body)
     title = text.partition("\n")[0].removeprefix("# ")
-    return HTML.format(mark=MARK, title=html.escape(title), body=body)
-
-
-def write_html(path: Path, content: str) -> None:
-    """Write a page, over an earlier one of this command only. Raises ConfigError, OSError."""
-    if path.exists() and MARK not in path.read_text("utf-8", "replace")[:200]:
-        raise ConfigError(f"--html {path}: was not written by this command; give another name")
-    write_whole(path, content.encode())
+    return HTML.format(begin=BEGIN, title=html.escape(title), body=body)
 
 
 @errors_as_exit()
@@ -146,5 +138,6 @@ def main(arguments: list[str] | None = None) -> None:
         found = page(shown, FIGURE.format(shown.facts.name)), picture(shown.portrait)
     say(plain_text(found[0]))
     if given.html:
-        write_html(given.html, as_html(*found))
+        check_ours(given.html, BEGIN)
+        write_whole(given.html, as_html(*found).encode())
         say(f"\nwritten: {given.html}")

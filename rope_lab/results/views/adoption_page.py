@@ -19,6 +19,7 @@ from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import charts, render, tables
+from rope_lab.results.views.longer_page import less
 from rope_lab.results.views.panels import Panel, points_frame
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 
@@ -89,14 +90,9 @@ def table(continued: Continued, own: str) -> Table:
         row = {"scheme": Strong(control_name(own)) if is_control else key.way}
         row["further steps"] = str(key.steps)
         row[measure.unit] = tables.mean_of(measure.values(runs), measure.digits, measure.most)
-        row["less the control"] = tables.NONE
-        lost = continued.diverged(key)
-        if lost:
+        if lost := continued.diverged(key):
             row[measure.unit] += f", {lost} diverged"
-        elif not is_control:
-            found = continued.difference(key, control_of(key))
-            shown = tables.signed(found, measure.digits)
-            row["less the control"] = tables.strong_if(continued.is_better(found), shown)
+        row["less the control"] = tables.NONE if lost else less(continued, key, control_of(key))
         rows.append(row)
     return Table(rows)
 

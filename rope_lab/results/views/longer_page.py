@@ -3,7 +3,7 @@ figure.
 """
 
 import math
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import altair as alt
@@ -24,7 +24,7 @@ from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import charts, render, tables
 from rope_lab.results.views.panels import Colors, Panel, points_frame
-from rope_lab.results.views.tables import Row, Strong, Table, bullets, escaped, markdown
+from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 
 PAGE, FIGURE = "extend.md", "extend.svg"
 # Of the ways, in the order of tables; more than there are.
@@ -68,9 +68,9 @@ def table(reading: Continued, trained: int) -> Table:
         for at in (trained, key.length):
             values = measure_at(reading.report, at).values(runs)
             row[f"at {at}"] = tables.mean_of(values, measure.digits, measure.most)
-        row[f"less {AS_IS}"] = _less(reading, key, control_of(key))
+        row[f"less {AS_IS}"] = less(reading, key, control_of(key))
         if not measure.share:
-            row[f"less {WINDOWS}"] = _less(reading, key, reading.windows(key))
+            row[f"less {WINDOWS}"] = less(reading, key, reading.windows(key))
         rows.append(row)
     return Table(rows)
 
@@ -79,34 +79,27 @@ def details(reading: Continued, published: Published) -> Table:
     """For each way the loss by position or, of graded problems, the share correct by the attribute
     that the task crosses with the length. No rows without either.
     """
-    ways, length = reading.ways, reading.first.length
-    first = ways[reading.first][0]
-    by_position = [int(value) for value in first.slices.get(LENGTH_LOSS, {})]
-    if by_position:
-        shown = sorted(value for value in by_position if value <= length)
+    length, slices = reading.first.length, reading.ways[reading.first][0].slices
+    crossed = [name for name in slices if name.endswith(f"{AT}{length}")]
+    if LENGTH_LOSS in slices:
+        name, digits = LENGTH_LOSS, 3
         note = "Mean loss at positions from the column before to this one:"
-        return Table(_details(ways, LENGTH_LOSS, shown, 3), note=note)
-    crossed = [name for name in first.slices if name.endswith(f"{AT}{length}")]
-    if not crossed:
+    elif crossed:
+        name, digits = crossed[0], 2
+        attribute = name.partition(AT)[0]
+        note = f"Share of problems correct by {published.attributes.get(attribute, attribute)}:"
+    else:
         return Table([])
-    attribute = crossed[0].partition(AT)[0]
-    title = published.attributes.get(attribute, attribute)
-    shown = sorted(int(value) for value in first.slices[crossed[0]])
-    note = f"Share of problems correct by {title}:"
-    return Table(_details(ways, crossed[0], shown, 2), note=note)
-
-
-def _details(ways: Ways, attribute: str, shown: Iterable[int], digits: int) -> list[Row]:
-    """A row for each way: the mean over parents at each value of an attribute."""
-    rows = []
-    for key, runs in ways.items():
+    shown, rows = sorted(map(int, slices[name])), []
+    if name == LENGTH_LOSS:
+        shown = [value for value in shown if value <= length]
+    for key, runs in reading.ways.items():
         row = {"way": key.way, "further training": _further(key)}
         for value in shown:
-            found = [run.final(f"{attribute}/{value}") for run in runs if run.ended]
-            known = [each for each in found if each is not None]
-            row[str(value)] = tables.number(t_interval(known).mean, digits)
+            measure = replace(reading.measure, metric=f"{name}/{value}", times=1)
+            row[str(value)] = tables.number(t_interval(measure.values(runs)).mean, digits)
         rows.append(row)
-    return rows
+    return Table(rows, note=note)
 
 
 def _further(key: Key) -> str:
@@ -114,7 +107,7 @@ def _further(key: Key) -> str:
     return f"{key.steps} steps at {key.at}" if key.steps else tables.NONE
 
 
-def _less(reading: Continued, key: Key, other: Key | None) -> str:
+def less(reading: Continued, key: Key, other: Key | None) -> str:
     """The difference of a way from another one, emphasized if its interval is on the better
     side.
     """

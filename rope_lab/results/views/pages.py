@@ -18,12 +18,12 @@ from rope_lab.results.views import verdicts as verdicts_of
 from rope_lab.results.views.tables import (
     Section,
     Strong,
+    between,
     bullets,
     escaped,
     markdown,
     write_figures,
 )
-from rope_lab.text import ConfigError
 
 INDEX = "README.md"
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
@@ -172,9 +172,5 @@ def _between(page: Path, generated: str) -> bytes:
     text = f"# Results\n\n{BEGIN}\n{END}\n"
     if page.exists():
         text = page.read_bytes().decode(errors="surrogateescape")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ConfigError(f"{page} has no marks {BEGIN} and {END} to write between")
-    whole = f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}"
+    whole = between(page, text, BEGIN, END, f"\n\n{generated}\n\n")
     return whole.encode(errors="surrogateescape")

@@ -12,7 +12,7 @@ from rope_lab.files import check_ours, write_files, write_whole
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
 from rope_lab.results.views.terminal import say_markdown
-from rope_lab.text import plain
+from rope_lab.text import ConfigError, plain
 
 # Markdown's special characters within a line, except HTML's; a bracket is special only at the end
 # of a link's text
@@ -131,6 +131,15 @@ def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = 
     write_whole(page, text.encode())
     write_figures(page.parent, figures or {})
     say_markdown(text)
+
+
+def between(page: Path, text: str, begin: str, end: str, part: str) -> str:
+    """The text of a page with another part between two marks. Raises ConfigError without them."""
+    before, has_begin, rest = text.partition(begin)
+    _, has_end, after = rest.partition(end)
+    if not (has_begin and has_end):
+        raise ConfigError(f"{page} has no marks {begin} and {end} to write between")
+    return f"{before}{begin}{part}{end}{after}"
 
 
 def write_figures(folder: Path, figures: dict[str, bytes]) -> None:
