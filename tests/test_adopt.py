@@ -104,8 +104,13 @@ def made_up(parent):
             own = {"curves": {"eval/loss": ([0, 10, 20], list(losses))}, "seed": seed}
             runs.append(replace(like, metrics={"eval/loss": losses[-1]}, **own))
         ways[Key("", 16, way, 20, 16)] = runs
-    report = Published().report("text", {"eval/loss"}, {})
     control, roper, none = ways
+    untrained = []
+    for run_ in ways[control]:
+        before = run_.curves["eval/loss"][1][0]
+        untrained.append(replace(run_, metrics={"eval/loss": before}))
+    ways = {Key("", 16, AS_IS): untrained} | ways
+    report = Published().report("text", {"eval/loss"}, {})
     continued = Continued(ways, report, report.measure)
     return SimpleNamespace(continued=continued, control=control, roper=roper, none=none)
 
@@ -116,6 +121,15 @@ def test_as_good_means_as_the_same_parent_was(made_up):
     of_none = steps_until_as_good(made_up.continued, made_up.none)
     assert of_none == [math.inf, math.inf, math.inf]  # the third was, and then no more
     assert steps_until_as_good(made_up.continued, made_up.control) == [0, 0, 0]
+
+
+def test_the_end_is_compared_on_as_many_problems(made_up):
+    """More may be graded at the end: there the parent was worse than at its last evaluation."""
+    ways = dict(made_up.continued.ways)
+    untrained = Key("", 16, AS_IS)
+    ways[untrained] = [replace(each, metrics={"eval/loss": 2.55}) for each in ways[untrained]]
+    continued = replace(made_up.continued, ways=ways)
+    assert steps_until_as_good(continued, made_up.none) == [20, 20, math.inf]
 
 
 def test_each_scheme_has_its_sentence(made_up):

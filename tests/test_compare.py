@@ -6,10 +6,12 @@ import re
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from builders import make_row
 from conftest import ROOT, TINY
 from killed import killed_after
 from trained import command
@@ -19,10 +21,13 @@ from rope_lab.comparing import searching
 from rope_lab.experiments import asking, launching, timing
 from rope_lab.experiments.launching import Stopped
 from rope_lab.experiments.timing import run_seconds
-from rope_lab.results.plans import outcomes
+from rope_lab.files import as_json, sealed
+from rope_lab.results.comparisons.answers import Comparison, answered
+from rope_lab.results.plans import freeze, outcomes
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
+from rope_lab.results.records.setups import Arm
 from rope_lab.results.views.verdict_figure import paired
 from rope_lab.train import plugin, provenance
 
@@ -259,6 +264,29 @@ def test_other_code_of_ours_is_refused(again, monkeypatch):
 
 
 @pytest.mark.slow
+def test_runs_begun_by_other_code_are_refused(again):
+    """Also if they ended with today's."""
+    path = next((again / "it" / "runs").glob("*-rope-s2*")) / "run.json"
+    content = json.loads(path.read_text())
+    begun = content["provenance"] | {"source": "another"}
+    del begun["earlier"]
+    content["provenance"]["earlier"] = [begun]
+    path.write_bytes(as_json(sealed(content)))
+    said = run(again)
+    assert said.returncode == 2
+    assert "other code" in said.stderr
+
+
+@pytest.mark.slow
+def test_what_cannot_be_compared_has_no_verdict(again, monkeypatch):
+    monkeypatch.setattr(outcomes, "untested", lambda study, found: "Of mixed origin.")
+    before = (again / "it" / "verdict.md").read_bytes()
+    said = run(again)
+    assert (said.returncode, "not tested: Of mixed origin." in said.stderr) == (14, True)
+    assert (again / "it" / "verdict.md").read_bytes() == before
+
+
+@pytest.mark.slow
 def test_open_without_a_number(again):
     only_some_runs(again)
     (again / "it" / "verdict.md").unlink()
@@ -421,6 +449,31 @@ def test_a_bill_above_the_budget_begins_nothing(tmp_path, imports):
     assert said.returncode == 12
     assert "budget" in said.stderr
     assert not (tmp_path / "it").exists()
+
+
+@pytest.mark.slow
+def test_steps_that_no_run_reaches_are_named(tmp_path, imports):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = run(tmp_path, "--task", "substring_by_index", "--measure", "steps")
+    assert said.returncode == 13
+    assert "neither scheme learned the task" in said.stderr
+
+
+def test_steps_are_no_share():
+    """A task whose threshold is a share of problems: log 300 is no solved task."""
+    report = Published().report("needle", {"eval/accuracy"}, {})
+    measure = freeze.measure_of(report, "steps")
+    ends = {"roper": [300, 400, 500], "rope": [500, 600, 400]}
+    arms = []
+    for scheme, steps in ends.items():
+        runs = []
+        for seed, step in enumerate(steps):
+            curve = {"eval/accuracy": ([0, step, 1000], [0.0, 1.0, 1.0])}
+            runs.append(replace(make_row(scheme, seed, [1.0]), task="needle", curves=curve))
+        arms.append(Arm(scheme, tuple(runs)))
+    result = answered(Comparison(report, measure, *arms))
+    assert result.pairs.to_numpy().min() > 5
+    searching._check_room(SimpleNamespace(folder=None), result)
 
 
 @pytest.mark.slow

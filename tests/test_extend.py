@@ -207,6 +207,23 @@ def test_more_context_counts_only_with_its_interval(found):
     assert row[f"less {WINDOWS}"].startswith("-0.19")
 
 
+def test_a_way_that_diverged_is_not_the_best(found):
+    """It has the lowest loss on the seed that is left."""
+    made = {}
+    for key, (run_,) in found.ways.items():
+        if key.way in (AS_IS, WINDOWS, "YaRN") and not key.steps:
+            losses = [1.7, 2.0, 2.1] if key.way == "YaRN" else [1.75, 1.8, 1.9]
+            made[key] = [with_loss(run_, loss, seed) for seed, loss in enumerate(losses)]
+            if key.way == "YaRN":
+                made[key][1:] = [replace(each, status="diverged") for each in made[key][1:]]
+    (reading,) = by_length(made, REPORT)
+    best, context = longer_page.conclusions([reading])
+    assert "YaRN" not in best + context
+    row = next(row for row in longer_page.table(reading, 16).rows if row["way"] == "YaRN")
+    assert row["at 32"].endswith("2 diverged")
+    assert row[f"less {AS_IS}"] == row[f"less {WINDOWS}"] == "–"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -69,15 +69,39 @@ def test_speedup_is_the_compute_that_the_baseline_needs(like):
     """A scheme as good as the baseline at 1.2 times the compute."""
     tokens = 10**6
     compute = 6 * 1000 * tokens
+    loss, lead = LAW.loss(compute), LAW.loss(compute) - LAW.loss(1.2 * compute)
     runs = {
-        "rope": runs_of(like, [LAW.loss(compute)] * 3, tokens),
-        "mine": runs_of(like, [LAW.loss(1.2 * compute)] * 3, tokens, 2.0),
+        "rope": runs_of(like, [loss] * 3, tokens),
+        "mine": runs_of(like, [loss - lead] * 3, tokens, 2.0),
     }
     rung = Rung("size", 1000, runs)
     assert rung.compute == compute
-    assert speedup(LAW, rung, "mine", "rope") == pytest.approx(1.2)
+    assert speedup(LAW, loss, lead) == pytest.approx(1.2)
     (row,) = ladder_page.table(lead_of(like, [rung]), RATES, LAW).rows
-    assert row["as timed here"] == "0.600"
+    assert row["speedup at equal speed"] == "1.20 [1.20, 1.20]"
+    assert row["as timed here"] == "0.60"
+
+
+def test_a_lead_that_may_be_none_has_no_speedup(like):
+    (rung,) = ladder_of(like, [[0.1, -0.1, 0.05]])
+    (row,) = ladder_page.table(lead_of(like, [rung]), RATES, LAW).rows
+    assert row["speedup at equal speed"] == row["as timed here"] == "–"
+
+
+@pytest.mark.parametrize("who", ["rope", "mine"])
+def test_a_size_with_a_diverged_run_has_no_lead(like, who):
+    """Neither from the other seeds, nor a slope or a law through it."""
+    rungs = ladder_of(like, [[0.1, 0.11, 0.12]] * 4)
+    runs = rungs[-1].runs
+    runs[who][0] = replace(runs[who][0], status="diverged")
+    lead = lead_of(like, rungs)
+    assert [len(each) for each in lead.by_size] == [3, 3, 3, 0]
+    assert lead.slope.n == 0
+    said = " ".join(ladder_page.sentences(lead, None))
+    assert "may change sign" in said
+    assert rungs[-1].diverged(who) == 1
+    losses = [rung.loss("rope") for rung in rungs]
+    assert (fitted([1e12, 1e13, 1e14, 1e15], losses) is None) == (who == "rope")
 
 
 def ladder_of(like, leads: list[list[float]]) -> list[Rung]:

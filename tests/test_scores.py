@@ -68,6 +68,19 @@ def test_each_seed_counts_at_the_others_best_rate():
     assert columns.column(*columns.widest(groups), groups).searched == set()
 
 
+def test_a_diverged_run_scores_nothing():
+    """It is neither left out of the mean nor of the search."""
+    made = []
+    for lr in (1e-4, 2e-4, 4e-4):
+        made += make_rows({"rope": [0.5] * 3}, settings={"train.lr": lr})
+    made[3] = replace(made[3], status="diverged")
+    made += make_rows({"none": [0.2] * 3}, settings={"train.lr": 2e-4})
+    groups = setups_of(made, PUBLISHED)
+    shown = columns.column(*columns.widest(groups), groups)
+    assert shown.searched == {"rope"}
+    assert sorted(shown.usual["rope"]) == [0.0, 0.5, 0.5]
+
+
 def test_of_rates_that_are_best_alike_the_lowest_counts():
     at = {5e-5: [0.9, 1.0, 1.0], 1e-4: [1.0] * 3, 2e-4: [0.5] * 3}
     made = [

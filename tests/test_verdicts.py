@@ -96,6 +96,20 @@ def test_what_was_not_planned_is_never_a_yes(made, word):
     assert (word_of(verdict), verdict.family.planned) == (word, False)
 
 
+def test_a_diverged_run_leaves_no_verdict():
+    made = gaining(0.3)
+    made[-1] = replace(made[-1], status="diverged")
+    assert word_of(found(*made)[0]) == "no verdict: 1 run diverged"
+
+
+def test_differences_without_spread_are_not_unsure():
+    """0 and 1 on eight seeds: the t test has no spread to go by."""
+    assert (
+        word_of(found(*runs([0.0] * 8, [1.0] * 8))[0])
+        == "no verdict: all pairs differ alike, so there is no test"
+    )
+
+
 @pytest.mark.parametrize("test", ["sign_flip", "mcnemar", "sign"])
 @pytest.mark.parametrize(("gain", "word"), [(0.3, "confirmed"), (-0.3, "reversed")])
 @pytest.mark.parametrize("schemes", [("roper", "rope"), ("rope", "roper")])

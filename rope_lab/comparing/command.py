@@ -21,7 +21,7 @@ from pathlib import Path
 from rope_lab.comparing import stages
 from rope_lab.comparing.order import MOST_PAIRS, Order
 from rope_lab.experiments.asking import asks, hours, rates_and_seeds
-from rope_lab.experiments.launching import Stopped, folder_of
+from rope_lab.experiments.launching import NOT_PLANNED, Stopped, folder_of
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
@@ -43,7 +43,6 @@ from rope_lab.train.overrides import split_hydra
 from rope_lab.train.stop import ignore
 
 STATUS = {CONFIRMED: 0, REVERSED: 10, UNDECIDED: 11}
-NOT_PLANNED = 14
 
 
 def compare(

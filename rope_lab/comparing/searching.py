@@ -1,6 +1,6 @@
 """The first stage of a comparison: the learning rates of both schemes are searched alike."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rope_lab.comparing.order import Order
@@ -108,6 +108,14 @@ def _at_best_rates(order: Order, best: dict[str, float], runs: dict[Cell, Run]) 
     return answered(Comparison(report, freeze.measure_of(report, order.measure), *arms))
 
 
+def _reached(result: Result) -> bool:
+    """Whether a run of either scheme reaches the threshold, if steps until there are compared."""
+    if not result.measure.is_log:
+        return True
+    ever = replace(result.measure, at="ever reached")
+    return any(ever.values(result.runs))
+
+
 def _check_room(order: Order, result: Result) -> None:
     """Raise Stopped if no number of seeds can show a difference between these schemes."""
     pairs = result.pairs
@@ -118,7 +126,7 @@ def _check_room(order: Order, result: Result) -> None:
         solved = "both schemes solve the task on every seed of the search"
         raise Stopped(f"{solved}: ask for --measure steps, or {harder}", NO_ROOM)
     none_correct = result.measure.share and not pairs.to_numpy().any()
-    if result.at_chance or none_correct:
+    if result.at_chance or none_correct or not _reached(result):
         longer = "train longer (train.steps=…), or ask for an easier scale"
         raise Stopped(f"neither scheme learned the task in the search: {longer}", NO_ROOM)
     if not result.differences.any():

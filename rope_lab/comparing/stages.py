@@ -9,7 +9,17 @@ from pathlib import Path
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
-from rope_lab.experiments.launching import RUNS, Asks, Ended, ended, jobs_of, made, path_of
+from rope_lab.experiments.launching import (
+    NOT_PLANNED,
+    RUNS,
+    Asks,
+    Ended,
+    Stopped,
+    ended,
+    jobs_of,
+    made,
+    path_of,
+)
 from rope_lab.files import digest, write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
@@ -80,11 +90,15 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
 
 
 def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
-    """Keep the runs of a plan that have all ended, and write the verdict."""
+    """Keep the runs of a plan that have all ended, and write the verdict. Raises Stopped if they
+    cannot be compared.
+    """
     rows, published, every = order.folder / study.rows, Published(), list(runs.values())
     rows.mkdir(exist_ok=True)
     keep(every, rows)
     primary, *secondary = of_study(study, every, published, order.folder / NAME)
+    if why := primary.family.untested:
+        raise Stopped(f"not tested: {why}", NOT_PLANNED)
     ours, theirs = map(position_of, study.seeds)
     frozen, asked = tries.read(order.folder.parent), ({ours, theirs}, study.task)
     alike = [line for line in frozen if ({*line["schemes"]}, line["task"]) == asked]
@@ -130,6 +144,8 @@ def _frozen(order: Order, found: Found) -> str:
     result, best = found.result, found.best
     measure, (_, baseline) = result.measure, result.means
     wanted = order.difference or smallest_difference(measure, float(baseline))
+    if not wanted:
+        raise ConfigError("the baseline's mean is 0 in the search: set --difference")
     size = number_of_pairs(result.differences, wanted, order.most_pairs)
     ours, theirs = (f"{scheme} train.lr={rate:g}" for scheme, rate in best.items())
     draft = Draft(
@@ -233,12 +249,11 @@ def _check_overrides(order: Order, study: Study) -> None:
             continue
         if key not in study.settings or override.value() not in (study.settings[key], "auto"):
             raise _other_folder(override.input_line, "is not in the frozen plan")
-    if run_name(order.task) in Published().tasks:
-        report = Published().report(run_name(order.task), set(), {})
-        measure, (test, *_) = freeze.measure_of(report, order.measure), study.primary
-        if (measure.metric, measure.at) != (test.metric, test.at):
-            held = f"the plan compares {test.metric}"
-            raise _other_folder(f"--measure {order.measure}", held)
+    test = study.primary[0]
+    report = Published().report(run_name(order.task), {test.metric}, {})
+    measure = freeze.measure_of(report, order.measure)
+    if (measure.metric, measure.at) != (test.metric, test.at):
+        raise _other_folder(f"--measure {order.measure}", f"the plan compares {test.metric}")
 
 
 def _known_seeds(order: Order, plan: str = "") -> set[int]:

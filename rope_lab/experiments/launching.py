@@ -17,7 +17,8 @@ from rope_lab.train.overrides import typed
 from rope_lab.train.plugin import FILE
 
 RUNS = "runs"  # within the folder of a comparison
-OPEN, NO_ROOM = 12, 13  # exit statuses: runs are to come; no difference can be seen
+# Exit statuses: runs are to come; no difference can be seen; the runs are not those of the plan.
+OPEN, NO_ROOM, NOT_PLANNED = 12, 13, 14
 Asks = Callable[[Bill], None]  # raises Stopped at a no
 Ended = dict[Job, Run]
 Progress = tuple[dict[Cell, Run], SearchState]  # runs that have ended, and how far the search is

@@ -51,10 +51,10 @@ class Job:
         return content
 
     def is_of_other_code(self, record: Record) -> bool:
-        """Whether its record is of other code than today's."""
-        before = record["provenance"]
-        other = provenance.differences(before, provenance.code(self.cfg))
-        return bool(other or provenance.edited(before))
+        """Whether its record, or a part of it if it was resumed, is of other code than today's."""
+        last, now = record["provenance"], provenance.code(self.cfg)
+        parts = [*last["earlier"], last]
+        return any(provenance.differences(each, now) or provenance.edited(each) for each in parts)
 
 
 def compose_jobs(every: Sequence[list[str]]) -> list[Job]:

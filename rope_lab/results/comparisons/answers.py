@@ -127,6 +127,11 @@ class Result:
         return self.comparison.report.title
 
     @property
+    def runs(self) -> list[Run]:
+        """Of ours, then of theirs, with a pair or not."""
+        return [*self.comparison.ours.runs, *self.comparison.theirs.runs]
+
+    @property
     def seeds(self) -> list[int]:
         """Of the pairs."""
         return list(self.pairs.index)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from rope_lab.results.comparisons.answers import Comparison, answered
 from rope_lab.results.comparisons.stats import Interval
+from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
@@ -127,7 +128,9 @@ class Continued:
         return sum(run.status == "diverged" for run in self.ways[key])
 
     def is_better(self, found: Interval) -> bool:
-        """Whether an interval lies on the better side of 0."""
+        """Whether an interval, of enough pairs to have one, lies on the better side of 0."""
+        if found.n < FEWEST_PAIRS:
+            return False
         return found.low > 0 if self.measure.higher_is_better else found.high < 0
 
 
@@ -146,17 +149,23 @@ def by_length(ways: Ways, report: TaskReport) -> list[Continued]:
 def steps_until_as_good(continued: Continued, key: Key) -> list[float]:
     """For each run of a way the first evaluated step from which on it is as good as its parent was:
     0 if it is so without training, infinite if not even at its end.
+
+    A parent is evaluated on the same problems: before the first step of the control or, if more are
+    graded at the end, by the control without any steps.
     """
     metric, sign = continued.measure.metric, continued.measure.sign
-    before = {}
-    for run in continued.ways[control_of(key)]:  # before its first step, on the same problems
-        before[run.seed] = sign * dict(run.points(metric))[0]
+    control = control_of(key)
+    before = {run.seed: dict(run.points(metric))[0] for run in continued.ways[control]}
+    untrained = continued.ways[replace(control, steps=0, at=0)]
+    at_end = {run.seed: run.final(metric) for run in untrained}
     found = []
     for run in continued.ways[key]:
         last_worse, next_step = -1, 0.0
         points = run.points(metric)
         for number, (_, value) in enumerate(points):
-            if sign * value < before[run.seed]:
+            is_last = number == len(points) - 1
+            parents = at_end if is_last else before
+            if sign * value < sign * parents[run.seed]:
                 last_worse = number
         if last_worse >= 0:
             later = points[last_worse + 1 :]

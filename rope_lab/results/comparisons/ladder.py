@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import optimize
 
 from rope_lab.results.comparisons.answers import Comparison, answered
-from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.results.comparisons.stats import NOTHING, Interval, t_interval
 from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES
@@ -45,9 +45,13 @@ class Rung:
         """Of a run that did not diverge."""
         return max(run.tokens for runs in self.runs.values() for run in runs)
 
+    def diverged(self, scheme: str) -> int:
+        """How many runs of a scheme diverged."""
+        return sum(run.status == "diverged" for run in self.runs[scheme])
+
     def loss(self, scheme: str) -> float:
-        """The mean held-out loss at the end, over the runs that finished."""
-        return float(np.mean(LOSS.values(self.runs[scheme])))
+        """The mean held-out loss at the end; nan if a run diverged."""
+        return float(np.mean([LOSS.of(run) for run in self.runs[scheme]]))
 
     def speed(self, scheme: str) -> float:
         """Tokens per second, evaluations included."""
@@ -55,9 +59,12 @@ class Rung:
         return sum(run.tokens for run in runs) / sum(run.seconds for run in runs)
 
     def leads(self, scheme: str, baseline: str, report: TaskReport) -> pd.Series:
-        """The loss of the baseline less that of a scheme, by seed: above 0 the scheme leads."""
+        """The loss of the baseline less that of a scheme, by seed: above 0 the scheme leads; empty
+        if a run of either diverged.
+        """
         arms = (Arm(each, tuple(self.runs[each])) for each in (scheme, baseline))
-        return -answered(Comparison(report, LOSS, *arms)).differences
+        leads = -answered(Comparison(report, LOSS, *arms)).differences
+        return leads[:0] if self.diverged(scheme) or self.diverged(baseline) else leads
 
 
 @dataclass(frozen=True)
@@ -73,11 +80,13 @@ class Law:
 
 
 def fitted(compute: Sequence[float], losses: Sequence[float]) -> Law | None:
-    """The law of least squared errors; None with fewer than LEAST_SIZES, or if the loss does not
-    fall with compute.
+    """The law of least squared errors; None with fewer than LEAST_SIZES, if the loss does not fall
+    with compute, or if one is nan.
     """
     log_compute, values = np.log(compute), np.asarray(losses)
-    if len(values) < LEAST_SIZES or np.polyfit(log_compute, values, 1)[0] >= 0:
+    if len(values) < LEAST_SIZES or not np.isfinite(values).all():
+        return None
+    if np.polyfit(log_compute, values, 1)[0] >= 0:
         return None
 
     def law(floor: float) -> Law:
@@ -95,17 +104,25 @@ def fitted(compute: Sequence[float], losses: Sequence[float]) -> Law | None:
     return law(float(found.x))
 
 
-def speedup(law: Law, rung: Rung, scheme: str, baseline: str) -> float:
+def speedup(law: Law, loss: float, lead: float) -> float:
     """The effective speedup (Marin's definition) at equal tokens per second: the time in which the
     baseline would reach the scheme's loss, over the scheme's time. nan below the law's floor.
 
-    The baseline needs C · ((L_b − floor) / (L_s − floor))^(1/exponent), L_b and L_s the losses at
-    this size.
+    loss: of the baseline at this size, L; for a loss of L − lead it needs
+          C · ((L − floor) / (L − lead − floor))^(1/exponent)
     """
-    ours, theirs = rung.loss(scheme) - law.floor, rung.loss(baseline) - law.floor
+    ours, theirs = loss - lead - law.floor, loss - law.floor
     if ours <= 0 or theirs <= 0:
         return math.nan
     return (theirs / ours) ** (1 / law.exponent)
+
+
+def speedups(law: Law | None, loss: float, lead: Interval) -> Interval:
+    """The speedup of a lead, and of the ends of its interval; nothing if that includes 0."""
+    if law is None or not is_clear(lead):
+        return NOTHING
+    mean, low, high = (speedup(law, loss, each) for each in (lead.mean, lead.low, lead.high))
+    return Interval(mean, low, high, lead.n)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Scores of schemes on tasks: a column for each task, under the recipe of most schemes."""
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -173,9 +174,10 @@ def _at_best_rate(table: pd.DataFrame) -> pd.Series:
 
 def scores(setup: Setup, length: int | None = None) -> dict[str, pd.Series]:
     """The score of each seed, of each scheme with at least FEWEST_SEEDS; length: of the problems,
-    if not those of training.
+    if not those of training. A diverged run has the score 0.
     """
-    measure = replace(setup.measure, times=1)
+    worst = 0.0 if setup.measure.share else math.inf
+    measure = replace(setup.measure, times=1, diverged=worst)
     if length:
         measure = replace(measure, metric=f"{LENGTH}/{length}")
     found = {}

@@ -1,5 +1,7 @@
 """The word for a result: one vocabulary for plans, one for what was not planned."""
 
+import math
+
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA
 from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
@@ -34,8 +36,8 @@ def word(result: Result) -> str:
 
     Of a planned one `open` while runs are to come, `not tested` if they cannot be compared, else as
     in the plan. Of another one, or if the plan does not count: `ahead` or `behind` if p is
-    significant; `neither learned it` if both are at the score of a guess; `no verdict` and the
-    seeds to add below three pairs; else `unsure`.
+    significant; `neither learned it` if both are at the score of a guess; `no verdict` and why
+    below three pairs, if a run diverged, or if all pairs differ alike; else `unsure`.
     """
     if result.family.open:
         return OPEN
@@ -43,15 +45,27 @@ def word(result: Result) -> str:
         if result.family.untested:
             return NOT_TESTED
         return _exploratory(result) if result.family.problems else _outcome(result)
-    missing = FEWEST_PAIRS - len(result.pairs)
-    if missing > 0:
-        seeds = "1 seed" if missing == 1 else f"{missing} seeds"
-        return f"{NO_VERDICT}: add {seeds}"
+    if reason := _no_verdict(result):
+        return f"{NO_VERDICT}: {reason}"
     if result.at_chance:
         return NEITHER
     if result.p_family < ALPHA:
         return AHEAD if result.ahead else BEHIND
     return UNSURE
+
+
+def _no_verdict(result: Result) -> str:
+    """Why nothing can be said of an unplanned comparison; empty if something can."""
+    missing = FEWEST_PAIRS - len(result.pairs)
+    if missing > 0:
+        return "add 1 seed" if missing == 1 else f"add {missing} seeds"
+    diverged = sum(run.status == "diverged" for run in result.runs)
+    if diverged:
+        return "1 run diverged" if diverged == 1 else f"{diverged} runs diverged"
+    has_test = len(result.pairs) >= result.comparison.fewest and not result.at_chance
+    if has_test and math.isnan(result.p_family):
+        return "all pairs differ alike, so there is no test"
+    return ""
 
 
 def _outcome(result: Result) -> str:

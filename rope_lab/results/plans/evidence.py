@@ -85,9 +85,10 @@ def _by_digests(study: Study, found: Runs) -> Iterator[Flaw]:
             yield Flaw(LATE, f"{name} was not run for a plan")
         elif run.plan != study.digest:
             yield Flaw(EDITED, f"{name} was run for the plan as it was before a change")
-        if run.commit.endswith("+"):
-            changed = f"rope_lab was changed after commit {run.commit[:-1]}"
-            yield Flaw(OTHER_CODE, f"{study.name}: {changed}")
+        for commit in run.commit.split(MIXED):
+            if commit.endswith("+"):
+                changed = f"rope_lab was changed after commit {commit[:-1]}"
+                yield Flaw(OTHER_CODE, f"{study.name}: {changed}")
 
 
 def _of_files(study: Study, run: Run) -> Iterator[Flaw]:

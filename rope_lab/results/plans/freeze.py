@@ -51,8 +51,8 @@ def measure_of(report: TaskReport, name: str) -> Measure:
         if report.first_threshold is None:
             raise ConfigError(f"measure steps: {report.title} has no threshold to reach")
         title, threshold = report.first_threshold
-        steps = {"unit": f"logarithm of steps until {title}", "digits": 3, "times": 1}
-        return replace(threshold, at="log steps", **steps)
+        shown = {"unit": f"logarithm of steps until {title}", "digits": 3, "times": 1}
+        return replace(threshold, at="log steps", share=False, **shown)
     if measure := report.measure_of(name):
         return measure
     raise ConfigError(

@@ -23,7 +23,7 @@ class Size:
     """How many pairs a plan has, and why; in the unit of the measure.
 
     spread: of the search's pairs; limit: its upper limit
-    finds:  the least true difference that so many pairs find with POWER
+    finds:  the least true difference that so many pairs find with POWER; nan without any spread
     """
 
     pairs: int
@@ -46,8 +46,8 @@ def number_of_pairs(differences: Sequence[float], wanted: float, at_most: int) -
     """The number of pairs that finds a difference, from the paired differences of a search."""
     spread = spread_interval(differences)[0]
     limit = spread_limit(differences, LIMIT)
-    if limit == 0:
-        return Size(FEWEST_PAIRS, wanted, spread, limit, 0.0)
+    if limit == 0:  # of few pairs, or of steps, which are known to one evaluation
+        return Size(at_most, wanted, spread, limit, math.nan)
     pairs = pairs_that_find(wanted, limit, at_most)
     return Size(pairs, wanted, spread, limit, detectable(pairs, limit, POWER))
 
@@ -61,6 +61,9 @@ def pairs_that_find(wanted: float, limit: float, at_most: int) -> int:
 def reason(size: Size, measure: Measure, pairs: int) -> str:
     """Why a plan has so many pairs; pairs: of the search."""
     digits, unit = measure.digits, measure.unit
+    if math.isnan(size.finds):
+        alike = f"In {pairs} pairs of the search the differences are alike: "
+        return f"{alike}their spread is not known, and the plan has as many pairs as allowed."
     spread = f"In {pairs} pairs of the search the differences have a standard deviation of "
     spread += f"{size.spread:.3g}; with {LIMIT:.0%} confidence it is below {size.limit:.3g}."
     found = f"{size.pairs} pairs find a difference of {size.finds:.{digits}f} {unit} with power "

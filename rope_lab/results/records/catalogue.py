@@ -186,7 +186,8 @@ def _unknown(task: str, metrics: Iterable[str]) -> Record:
 
 
 def _first_step(metric: str, value: float, **_: Any) -> Measure:
-    return replace(MEASURES[metric], at="first step", reaches=value)
+    """The first step at a value; a diverged run never reaches it."""
+    return replace(MEASURES[metric], at="first step", reaches=value, diverged=0.0)
 
 
 def _beside(entry: Record, title: str) -> Measure:

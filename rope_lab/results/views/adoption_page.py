@@ -33,7 +33,7 @@ def write(page: Path, continued: Continued, own: str) -> None:
     own = published.title(own)
     title = f"{own} on {continued.report.title}, {first.scale}: adopting another scheme"
     longest = continued.by_steps()[-1]
-    parts = [f"# {escaped(title)}", bullets(conclusions(longest, own))]
+    parts = [f"# {escaped(title)}", bullets(conclusions(continued, own))]
     parts.append(f"![Each scheme while it is trained further](figures/{FIGURE})")
     parts.append(markdown(table(continued, own)))
     parts += ["## How to read it", bullets(notes(continued, own))]
@@ -41,12 +41,13 @@ def write(page: Path, continued: Continued, own: str) -> None:
     tables.write_page(page, parts, {FIGURE: drawn})
 
 
-def conclusions(longest: Continued, own: str) -> list[str]:
+def conclusions(continued: Continued, own: str) -> list[str]:
     """A sentence for each scheme, after the longest training."""
     lines = []
-    for key in longest.ways:
+    for key in continued.by_steps()[-1].ways:
         if key.way != AS_IS:
-            lines.append(f"{key.way}: {_against(longest, key, own)}; {_recovery(longest, key)}.")
+            recovery = _recovery(continued, key)
+            lines.append(f"{key.way}: {_against(continued, key, own)}; {recovery}.")
     return lines
 
 
@@ -92,7 +93,7 @@ def table(continued: Continued, own: str) -> Table:
         row[measure.unit] = tables.mean_of(measure.values(runs), measure.digits, measure.most)
         if lost := continued.diverged(key):
             row[measure.unit] += f", {lost} diverged"
-        row["less the control"] = tables.NONE if lost else less(continued, key, control_of(key))
+        row["less the control"] = less(continued, key, control_of(key))
         rows.append(row)
     return Table(rows)
 

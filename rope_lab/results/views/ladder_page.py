@@ -17,7 +17,7 @@ from rope_lab.results.comparisons.ladder import (
     fitted,
     is_clear,
     may_change_sign,
-    speedup,
+    speedups,
 )
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
@@ -58,6 +58,11 @@ def write(
     for scheme, size in at_end:
         beyond = "is the lowest or the highest tried: it may do better beyond."
         lines.append(Strong(f"The best rate of {titles[scheme]} at {size} {beyond}"))
+    for rung in rungs:
+        for scheme, title in titles.items():
+            if lost := rung.diverged(scheme):
+                runs = f"{lost} of {len(rung.runs[scheme])} runs of {title} diverged"
+                lines.append(Strong(f"At {rung.name} {runs}: it is not compared there."))
     for lead in leads:
         lines += sentences(lead, to)
         sections.append(f"## {escaped(titles[lead.scheme])}")
@@ -79,7 +84,7 @@ def sentences(lead: Lead, to: float | None) -> list[str]:
     largest, change = t_interval(lead.by_size[-1]), tables.signed(lead.slope, DIGITS)
     at = f"{lead.rungs[-1].parameters:,} parameters"
     pair = f"{lead.titles[lead.scheme]} over {lead.titles[lead.baseline]}"
-    sign = "the interval excludes that it changes sign with size"
+    sign = "along a line it keeps its sign at larger sizes"
     if may_change_sign(largest, lead.slope):
         sign = "at larger sizes it may change sign"
     lines = [
@@ -105,10 +110,10 @@ def table(lead: Lead, rates: Rates, law: Law | None) -> Table:
             row[f"loss, {lead.titles[each]}"] = tables.mean_of(losses, DIGITS)
         found = t_interval(lead.by_size[number])
         row["lead"] = tables.strong_if(is_clear(found), tables.signed(found, DIGITS))
-        equal = speedup(law, rung, lead.scheme, lead.baseline) if law else math.nan
-        timed = equal * rung.speed(lead.scheme) / rung.speed(lead.baseline)
-        row["speedup at equal speed"] = tables.number(equal, 3)
-        row["as timed here"] = tables.number(timed, 3)
+        equal = speedups(law, rung.loss(lead.baseline), found)
+        row["speedup at equal speed"] = tables.interval(equal, ".2f")
+        timed = equal.mean * rung.speed(lead.scheme) / rung.speed(lead.baseline)
+        row["as timed here"] = tables.number(timed, 2)
         rows.append(row)
     return Table(rows)
 
@@ -126,7 +131,8 @@ def notes(rungs: Sequence[Rung], baseline: str, law: Law | None) -> list[str]:
         "warm-up is the same share of steps, rounded.",
         "Learning rates: searched alike for all schemes at the two smallest sizes, on other seeds. "
         "Beyond, r (N/M)^p: r is the best rate at the second size M, p connects the two best "
-        "rates and is kept within -1/2 and 0.",
+        "rates and is kept within -1/2 and 0. These rates are known from few seeds, which no "
+        "interval here takes into account.",
         f"The slope is that of a line over log2 of the parameters, a line for each seed. Nothing "
         f"is projected beyond {FARTHEST} times the largest size.",
         "A lead may still change its sign with more tokens per parameter: the figure shows it over "
@@ -139,7 +145,8 @@ def notes(rungs: Sequence[Rung], baseline: str, law: Law | None) -> list[str]:
     lines.append(
         f"Effective speedup (Marin): the time in which {baseline} would reach the loss of the "
         f"scheme, over the scheme's. Its loss is {constants}, C = 6 x parameters x tokens, fitted "
-        f"on these {len(rungs)} sizes; the factor of C is taken anew at each size."
+        f"on these {len(rungs)} sizes; the factor of C is taken anew at each size. In brackets: at "
+        "the ends of the lead's interval; of no lead whose interval includes 0."
     )
     return lines
 

@@ -19,6 +19,7 @@ from rope_lab.results.comparisons.continued import (
     measure_at,
 )
 from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS
 from rope_lab.results.records.setups import seeds as seeds_text
@@ -68,6 +69,8 @@ def table(reading: Continued, trained: int) -> Table:
         for at in (trained, key.length):
             values = measure_at(reading.report, at).values(runs)
             row[f"at {at}"] = tables.mean_of(values, measure.digits, measure.most)
+            if lost := reading.diverged(key):
+                row[f"at {at}"] += f", {lost} diverged"
         row[f"less {AS_IS}"] = less(reading, key, control_of(key))
         if not measure.share:
             row[f"less {WINDOWS}"] = less(reading, key, reading.windows(key))
@@ -108,10 +111,10 @@ def _further(key: Key) -> str:
 
 
 def less(reading: Continued, key: Key, other: Key | None) -> str:
-    """The difference of a way from another one, emphasized if its interval is on the better
-    side.
+    """The difference of a way from another one, emphasized if its interval is on the better side;
+    none if a run of either diverged.
     """
-    if other is None or other == key:
+    if other is None or other == key or reading.diverged(key) or reading.diverged(other):
         return tables.NONE
     found = reading.difference(key, other)
     shown = tables.signed(found, reading.measure.digits)
@@ -132,10 +135,14 @@ def conclusions(found: list[Continued]) -> list[str]:
 
 
 def _best(reading: Continued) -> str:
-    """The way with the best mean, beside the scheme as it is with the same training."""
-    measure = reading.measure
-    means = {key: t_interval(measure.values(runs)).mean for key, runs in reading.ways.items()}
-    means = {key: mean for key, mean in means.items() if not math.isnan(mean)}
+    """The way with the best mean, beside the scheme as it is with the same training; ways of which
+    a run diverged do not count.
+    """
+    measure, means = reading.measure, {}
+    for key, runs in reading.ways.items():
+        mean = t_interval(measure.values(runs)).mean
+        if not math.isnan(mean) and not reading.diverged(key):
+            means[key] = mean
     if not means:
         return ""
     best = max(means, key=lambda key: measure.sign * means[key])
@@ -151,11 +158,13 @@ def _best(reading: Continued) -> str:
 
 
 def _context(reading: Continued) -> str:
-    """Which ways have a lower loss than windows of the training length, on the same tokens."""
+    """Which ways have a lower loss than windows of the training length, on the same tokens; ways of
+    which a run diverged do not count.
+    """
     lower, pairs = [], 0
     for key in reading.ways:
         other = reading.windows(key)
-        if other is None or other == key:
+        if other is None or other == key or reading.diverged(key) or reading.diverged(other):
             continue
         found = reading.difference(key, other)
         pairs = max(pairs, found.n)
@@ -165,8 +174,9 @@ def _context(reading: Continued) -> str:
     if not pairs:
         return ""
     further = "with further training" if reading.first.steps else "without training"
-    if pairs < 2:
-        return f"Whether more context lowers the loss at {times} is not known from one seed."
+    if pairs < FEWEST_PAIRS:
+        few = f"fewer than {FEWEST_PAIRS} seeds"
+        return f"Whether more context lowers the loss at {times} is not known from {few}."
     names = ", ".join(dict.fromkeys(lower)) or "no way"
     return f"At {times}, {further}, more context lowers the loss with: {names}."
 
@@ -197,8 +207,9 @@ def notes(reading: Continued, trained: int) -> list[str]:
         )
     if not measure.share:
         lines.append(
-            f"“less {WINDOWS}”: against the same model when each layer sees {trained} tokens. "
-            "Below 0, more context lowers the loss."
+            f"“less {WINDOWS}”: against the scheme unchanged when each layer sees {trained} "
+            "tokens, with as much further training. Below 0, more context lowers the loss. No "
+            "interval is corrected for the number of ways."
         )
     return lines
 

@@ -1,7 +1,7 @@
 """The verdict of one comparison, and the paragraph that states it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,13 +135,27 @@ def _numbers(verdict: Verdict) -> str:
             f"{steps.mean:.2f} times the steps of {theirs} (95% interval {steps.low:.2f} to "
             f"{steps.high:.2f}; {test})."
         )
+        text += _never_reached(verdict)
     else:
         interval = f"95% interval {found.low:+.{digits}f} to {found.high:+.{digits}f}"
         text = (
             f"The means are {means} {measure.unit} ({measure.better} is better); the difference "
             f"{ours} − {theirs} is {found.mean:+.{digits}f} ({interval}; {test})."
         )
+    includes_none = found.low <= 0 <= found.high
+    if includes_none == (result.p < ALPHA):
+        text += " Student's interval and the test do not agree; the test decides."
     return text if result.p < ALPHA else f"{text} {_excluded(verdict)}"
+
+
+def _never_reached(verdict: Verdict) -> str:
+    """How many runs do not reach the threshold, of those whose steps are compared."""
+    ever = replace(verdict.result.measure, at="ever reached")
+    missing = [len(arm.runs) - sum(ever.values(arm.runs)) for arm in verdict.arms]
+    if not any(missing):
+        return ""
+    runs = named(verdict, [f"{count:.0f}" for count in missing])
+    return f" Runs that do not reach it, {runs}, count as if they did after one evaluation more."
 
 
 def _excluded(verdict: Verdict) -> str:
@@ -208,6 +222,8 @@ def named(verdict: Verdict, values: list[str]) -> str:
 
 def p_text(p: float) -> str:
     """`p = 0.039`, `p < 0.0001`."""
+    if math.isnan(p):
+        return "no p"
     return f"p = {p:.2g}" if p >= SMALL else f"p < {SMALL}"
 
 

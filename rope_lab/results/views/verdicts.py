@@ -41,7 +41,7 @@ MEANINGS = {
     BEHIND: "significantly worse, but not in a test that counts as planned",
     UNSURE: "not significant, and not in a test that counts as planned",
     NEITHER: "neither is better than a guess, so a difference means nothing",
-    NO_VERDICT: "fewer than three seeds; (…) holds both differences",
+    NO_VERDICT: "fewer than three seeds ((…) holds both differences), or what it says",
 }
 
 
@@ -86,8 +86,9 @@ def basis(result: Result) -> str:
         return result.family.problems[0].word
     if result.family.planned:
         return kind(result)
-    searched = result.comparison.searched
-    return kind(result) if searched else "exploratory (one learning rate, not searched)"
+    if result.comparison.searched:
+        return "exploratory (at the recipe's learning rate)"
+    return "exploratory (one learning rate, not searched)"
 
 
 def is_usual(result: Result) -> bool:
