@@ -116,7 +116,7 @@ def fit(*overrides: str, **settings: Any) -> Trained:
         if callable(handler):
             handler(stopping.caught, None)
         raise KeyboardInterrupt
-    return Trained(folder, record, cfg)
+    return Trained(folder, record, resolve(cfg))
 
 
 def scheme(

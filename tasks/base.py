@@ -203,6 +203,8 @@ class PackedTask(Task):
         axes = self.coordinates(prompts)
         if axes is None:
             return np.empty((*prompts.shape, 0))
+        if np.issubdtype(axes.dtype, np.integer):  # unsigned ones become real beside signed ones
+            axes = axes.astype(np.int64)
         return axes if axes.ndim == 3 else axes[:, :, None]
 
     @functools.cached_property

@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 BLOCK = "{task: substring_by_index, scale: quick, seeds: {rope: 0-1, roper: 0}}"
 TABLE = f"{{about: three, blocks: [{BLOCK}]}}"
 RUNS = [*TINY, "train.steps=1200", "eval.every=600", "out=runs"]
+RUNS += ["device=cpu", "train.precision=float32"]  # a cluster must be told
 LAUNCHERS = ["ray", "submitit_slurm"]
 
 

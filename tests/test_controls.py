@@ -114,6 +114,17 @@ def test_a_sink_takes_its_part_of_a_softmax(name, window):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("name", ["t5_bias", "fire", "inkling"])
+def test_a_sink_with_a_window_decodes_from_a_cache(name):
+    """Biases that are not 0 at distance 0: a sink does not ignore the constant."""
+    scheme = learned(name)
+    scheme.window = 4
+    model = make_model("none", sink=True)
+    model.position = scheme
+    cached(model)
+
+
+@torch.no_grad()
 def test_forget_gates_and_a_sink_are_their_formula():
     """The bias of the own key is 0, also in the first token of a cache."""
     scheme, sink = learned("fox"), torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64)

@@ -2,15 +2,17 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from conftest import TINY
 from sums import DIMS, B, H, K, T, assert_output, learned, make_model, numbers, rotation
 from trained import load, make_scheme
 
 from rope_lab.model.hooks import Dims
 from rope_lab.model.probes import changed, rotated_pairs
 from rope_lab.text import ConfigError
-from rope_lab.train import config
+from rope_lab.train import config, trainer
 
 # Count, row and column of each token, [B, T, 3].
 CELLS = [[[n, 3 * n % 4 - 1, (n * n + b) % 5 / 2] for n in range(T)] for b in range(B)]
@@ -219,3 +221,18 @@ def test_settings_of_coordinates_are_checked(name, settings, message):
     cfg = load(f"position={name}", *settings)
     with pytest.raises(ConfigError, match=message):
         config.build_position(cfg, Dims(cfg.model.d_model, cfg.model.n_heads, 64))
+
+
+def test_sums_of_bytes_are_whole_positions():
+    """numpy makes uint64 of them, and reals of these beside int64."""
+    task = config.build_task(load("task=events"))
+    assert task.text(np.random.default_rng(0), 2, 64).positions.dtype.kind == "i"
+
+
+@pytest.mark.parametrize("name", ["abacus", "position_coupling"])
+def test_a_table_too_short_for_longer_texts_is_refused_at_once(name):
+    """Also by tasks that give no positions."""
+    words = [*TINY, "task=copy_string", f"position={name}", "position.offset=0"]
+    cfg = trainer.resolve(load(*words, "eval.lengths=[500]"))
+    with pytest.raises(ConfigError, match="outside of the table"):
+        trainer.build(cfg)

@@ -245,6 +245,13 @@ def test_two_runs_of_one_seed_are_no_pairs(parent):
         parents.parents([str(parent), str(parent)], [])
 
 
+def test_no_way_sees_more_than_a_windowed_control(found):
+    own = found.parent.cfg.position | {"window": 16}
+    parent = replace(found.parent, cfg=replace(found.parent.cfg, position=own))
+    names = [way.name for way in ways.ways(parent, parents.Target(2, 32, 32, 16))]
+    assert names == [AS_IS, *ways.SCALINGS]
+
+
 def test_self_extend_stays_within_trained_distances(found):
     """With the group that is chosen for each length."""
     for times in (2, 4, 8):

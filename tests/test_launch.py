@@ -16,8 +16,9 @@ from rope_lab.launch import job, pool, sweep
 from rope_lab.launch.jobs import compose_jobs
 from rope_lab.results.records.folders import read
 from rope_lab.text import ConfigError
-from rope_lab.train import loop, provenance
+from rope_lab.train import loop, provenance, trainer
 from rope_lab.train import run as runs
+from rope_lab.train.trainer import resolve
 
 WILD = ["train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
 
@@ -145,10 +146,37 @@ def test_a_launcher_that_takes_no_number_of_runs_says_so():
         sweep.launcher_settings(["hydra/launcher=basic", "hydra.launcher.n_jobs=2"])
 
 
+SETTLED = ["device=cpu", "train.precision=float32"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words", "left"),
+    [
+        ({"_target_": "a.on_slurm"}, SETTLED[:1], "train.precision=auto"),
+        ({"_target_": "a.on_ray", "ray": {"init": {"address": "a:1"}}}, SETTLED[1:], "device=auto"),
+    ],
+)
+def test_what_a_cluster_would_settle_is_asked_for(settings, words, left):
+    jobs = compose_jobs([[*words, "seed=0"]])
+    with pytest.raises(ConfigError, match=f"^{left}: is not known on this machine"):
+        sweep._check_settled(jobs, settings)
+    sweep._check_settled(jobs, {"_target_": "a.on_ray", "ray": {"init": {"address": None}}})
+    sweep._check_settled(compose_jobs([SETTLED]), settings)
+
+
+def test_runs_on_devices_elsewhere_have_the_ids_that_they_get(monkeypatch):
+    """A machine without CUDA names the runs as one with it does."""
+    words = ["position=rope", "device=cuda", "train.precision=bfloat16"]
+    here = compose_jobs([words])[0].identity
+    monkeypatch.setattr(trainer, "_devices", lambda: ["cuda", "cpu"])
+    assert compose_jobs([words])[0].identity == here
+    assert resolve(load(*words)).train.weight_decay_on == "all"
+
+
 def test_a_slurm_that_is_not_here_is_one_line(run, monkeypatch):
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", "")
-    done = run("hydra/launcher=submitit_slurm", "seed=0,1")
+    done = run("hydra/launcher=submitit_slurm", *SETTLED, "seed=0,1")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
@@ -190,7 +218,8 @@ def test_a_job_that_slurm_refuses_is_one_line(run, tmp_path, monkeypatch, settin
         (tmp_path / program).write_text(REFUSAL)
         (tmp_path / program).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    done = run("hydra/launcher=submitit_slurm", f"hydra.launcher.{setting}", "seed=0,1")
+    settled = [*SETTLED, f"hydra.launcher.{setting}"]
+    done = run("hydra/launcher=submitit_slurm", *settled, "seed=0,1")
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1

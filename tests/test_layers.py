@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from conftest import CONF
+import torch
+from conftest import CONF, TINY
 from sums import DIMS, D, H
 from trained import load, make_scheme
 
@@ -11,9 +12,21 @@ from rope_lab.model.hooks import Dims
 from rope_lab.model.schemes import Layers
 from rope_lab.shipped import choices
 from rope_lab.text import ConfigError
-from rope_lab.train import config, pattern
+from rope_lab.train import config, pattern, trainer
+from rope_lab.train.optimizer import _is_decaying_matrix as is_decaying
 from rope_lab.train.overrides import expand
 
+DECAYING = """
+import torch
+from rope_lab.model.hooks import PositionScheme
+
+class Decaying(PositionScheme):
+    decays = True
+
+    def __init__(self, dims):
+        super().__init__(dims)
+        self.matrix = torch.nn.Parameter(torch.ones(2, 2))
+"""
 PRESETS = ["gemma4", "deepseek_v4", "llama4", "trinity", "smollm3", "mimo", "gpt_oss", "marin"]
 
 
@@ -86,3 +99,24 @@ def test_a_pattern_that_cannot_be_served_is_one_message(written, message):
 def test_every_class_with_a_pattern_is_known_by_name():
     assert {"gemma4", "layers"} <= set(choices("position"))
     assert issubclass(type(make_scheme("rnope", DIMS)), Layers)
+
+
+@torch.no_grad()
+def test_a_window_bounds_the_keys_that_count():
+    """SSMax multiplies scores by s ln n: within a window n is at most its width."""
+    words = ["position.pattern='ssmax window:4 | ssmax'"]
+    scheme = make_scheme("layers", some(2), *words)
+    at = scheme.prepare(torch.arange(9), torch.float64)
+    inside, whole = scheme.with_keys(at, torch.arange(1, 10))
+    factor = (inside[0] / whole[0])[:, 0].flatten(1)
+    expected = torch.arange(1, 10).clamp(max=4).double().log() / torch.arange(1, 10).double().log()
+    torch.testing.assert_close(factor[1:], expected[1:, None].expand_as(factor[1:]))
+
+
+def test_one_of_two_parts_may_decay(write):
+    write("dec.py", DECAYING)
+    words = [*TINY, "position=layers", "position.pattern='./dec.py | fox'", "model.n_layers=2"]
+    model = trainer.build(trainer.resolve(load(*words))).model
+    decaying = [name for name, p in model.named_parameters() if is_decaying(model, name, p)]
+    of_position = [name for name in decaying if name.startswith("position.")]
+    assert [name.rpartition(".")[2] for name in of_position] == ["matrix"]

@@ -255,6 +255,21 @@ def test_a_scheme_of_another_class_keeps_its_own_initial_parameters(parent, tmp_
     assert "embedding.weight" not in same
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours", "takes"),
+    [("fox | none", "fox | none", True), ("none | fox", "fox | none", False)],
+)
+def test_parameters_of_layers_are_taken_for_the_same_layers(tmp_path, theirs, ours, takes):
+    """They are named by the number of their part."""
+    layers = [*TINY, "position=layers", "model.n_layers=2"]
+    run([*layers, f"position.pattern='{theirs}'", "train.lr=0.05", f"out={tmp_path}"])
+    words = [*layers, f"position.pattern='{ours}'"]
+    child = build(resolve(load(*words, f"init_from={only_folder(tmp_path)}"))).model.state_dict()
+    fresh = build(resolve(load(*words))).model.state_dict()
+    (gate,) = (name for name in fresh if name.endswith("gates.0.weight"))
+    assert torch.equal(child[gate], fresh[gate]) != takes
+
+
 def test_a_child_without_value_projection_takes_queries_and_keys(parent):
     words = [*TINY, "position=kv_shared_back", f"init_from={parent}"]
     child = build(resolve(load(*words))).model.state_dict()
@@ -299,8 +314,8 @@ def test_muon_is_another_run_and_resumes_exactly(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_child_of_a_retrained_parent_starts_over(tmp_path, monkeypatch, capsys):
-    """Also in a sweep. Its id is that of before."""
+def test_an_ended_child_of_a_retrained_parent_stays(tmp_path, monkeypatch, capsys):
+    """Until it is replaced by fresh=true, also in a sweep. Its id is that of before."""
     first = run([*ROPE, f"out={tmp_path / 'parent'}"])
     folder = only_folder(tmp_path / "parent")
     words = [*ROPE, f"init_from={folder}", "train.steps=0", f"out={tmp_path / 'child'}"]
@@ -311,8 +326,10 @@ def test_a_child_of_a_retrained_parent_starts_over(tmp_path, monkeypatch, capsys
         patch.setattr(loop, "update", lambda trainer, step: update(trainer, step + 100))
         again = run([*ROPE, f"out={tmp_path / 'parent'}", "fresh=true"])
     assert again["metrics"]["eval/loss"] != first["metrics"]["eval/loss"]
-    done = command(["-m", *words], tmp_path)
-    assert "this run starts over from the new weights" in done.stdout
+    with pytest.raises(ConfigError, match="began from other weights of init_from; fresh=true"):
+        run(words)
+    assert content_of(only_folder(tmp_path / "child")) == old
+    assert command(["-m", *words, "fresh=true"], tmp_path).returncode == 0
     new = content_of(only_folder(tmp_path / "child"))
     assert new["run_id"] == old["run_id"]
     assert new["metrics"]["eval/loss"] == again["metrics"]["eval/loss"]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from operator import itemgetter
 from pathlib import Path
@@ -272,3 +273,17 @@ def test_non_finite_outputs_at_longer_lengths_are_a_divergence(write, tmp_path, 
         content = json.loads((only_folder(tmp_path / "runs") / "run.json").read_text())
         assert content["status"] == "diverged"
         assert "not finite" in content["error"]
+
+
+@pytest.mark.slow
+def test_a_file_named_as_our_package_is_code_of_its_own(write):
+    """An edit of ./tasks.py makes another run, as that of any file; elsewhere it is imported."""
+    code = "from rope_lab.train import config, provenance as p; "
+    code += "print(p.code(config.load('position=./tasks.py')))"
+    found = []
+    for slope in ("1.0", "2.0"):
+        write("tasks.py", SCHEME.replace("1.0", slope))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert "'files': ['tasks.py " in done.stdout, done.stderr
+        found.append(done.stdout)
+    assert found[0] != found[1]

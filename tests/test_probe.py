@@ -112,6 +112,8 @@ def test_random_positions_stay_as_they_were_drawn():
         "path",
         "gemma4",
         "rope_pp",
+        "partial_key_offset_roper",
+        "kv_shift",
     ],
 )
 def test_a_shift_moves_every_position_and_no_key(name):

@@ -20,12 +20,13 @@ from rope_lab.continuing.parents import Parent
 from rope_lab.experiments.asked import check_scheme
 from rope_lab.experiments.asking import asks, hours
 from rope_lab.experiments.launching import folder_of
+from rope_lab.identity import general
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, check_alike
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.shipped import shipped
-from rope_lab.text import ConfigError, Settings, Words
+from rope_lab.text import ConfigError, Settings, Words, flat, nested
 from rope_lab.train import config, plugin
 from rope_lab.train.trainer import build
 
@@ -97,20 +98,28 @@ def _adopted(schemes: Sequence[str], parent: Parent) -> dict[str, Adopted]:
     Settings that the parents changed in their own scheme, such as its base, hold for others that
     have them too. Raises ConfigError.
     """
-    published, own = Published(), parent.cfg.position
-    usual = dict(shipped(f"position/{parent.content['position']}"))
-    usual.pop("_target_", None)
-    kept = {key: value for key, value in own.items() if key in usual and usual[key] != value}
+    published, kept = Published(), _changed(parent)
     found: dict[str, Adopted] = {AS_IS: Adopted({}, ())}
     for name in schemes:
         cfg = config.load(f"position={name}")
-        position = cfg.position | {key: kept[key] for key in kept if key in cfg.position}
+        settings = flat({"position": cfg.position})
+        settings |= {key: kept[general(key)] for key in settings if general(key) in kept}
         title = published.title(run_name(name))
         if title in found:
             raise ConfigError(f"--schemes: {title} is there twice; rename a file")
-        changed = {"position": position, "names.position": cfg.names.position}
+        changed = nested(settings) | {"names.position": cfg.names.position}
         found[title] = Adopted(changed, cfg.allowed_packages)
     return found
+
+
+def _changed(parent: Parent) -> Settings:
+    """The settings of its scheme that a run changed, by their names in any scheme: those of a
+    scheme within another too.
+    """
+    usual = flat({"position": shipped(f"position/{parent.content['position']}")})
+    own = flat({"position": parent.cfg.position})
+    changed = [key for key in usual if key in own and own[key] != usual[key]]
+    return {general(key): own[key] for key in changed if not key.endswith("_target_")}
 
 
 def _check(jobs: Jobs) -> None:

@@ -16,6 +16,8 @@ from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record, Settings, flat, nested, show
 from rope_lab.train import config
+from rope_lab.train.load import parent_changed
+from rope_lab.train.run import out_folder, read
 
 MOST_SHARE = 1000  # percent
 WARMUP = 0.1  # of the further steps
@@ -55,7 +57,7 @@ def all_made(
     """
     once: dict[str, Job] = {}
     for job in itertools.chain(*jobs.values()):
-        once.setdefault(job.identity.run_id, job)
+        once.setdefault(job.identity.run_id, _replacing(job))
     every = list(once.values())
     waiting = missing(every, folder)
     if waiting:
@@ -65,6 +67,13 @@ def all_made(
     for key, those in jobs.items():
         found[key] = [runs[once[job.identity.run_id]] for job in those]
     return found
+
+
+def _replacing(job: Job) -> Job:
+    """A run that replaces an ended one if that began from weights that its parent has no longer."""
+    content = read(out_folder(job.cfg) / job.identity.run_name)
+    fresh = parent_changed(content, job.resolved)
+    return replace(job, cfg=replace(job.cfg, fresh=fresh))
 
 
 def _bill(jobs: Sequence[Job], launcher: Record, command: str) -> Bill:

@@ -51,11 +51,13 @@ def ways(parent: Parent, target: Target) -> list[Way]:
     """The ways that the parent's scheme has: all for rotary schemes of the class `Rotary`."""
     own = parent.cfg.position
     found = [Way(AS_IS, own)]
-    is_rotary = own.get("scaling") == "none"
+    is_rotary, has_window = own.get("scaling") == "none", bool(own.get("window"))
     if is_rotary:
         for name, scaling in SCALINGS.items():
             scaled = {"scaling": scaling, "factor": target.factor, "original": target.trained}
             found.append(Way(name, own | scaled))
+    if has_window:  # the others would see more tokens than the control
+        return found
     if is_rotary and own["_target_"].startswith("rope_lab."):  # not a subclass of the user's own
         found += _remapped(own, target)
     # `every`: a window in some layers alone.

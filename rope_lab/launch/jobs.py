@@ -30,11 +30,11 @@ class Job:
 
     @functools.cached_property  # for text a corpus is read
     def resolved(self) -> Config:
-        """Its settings, as far as this machine can resolve them: a cluster may have other
-        devices.
+        """Its settings, as far as this machine can resolve them: a cluster may have other devices
+        and texts.
         """
         with suppress(ConfigError):
-            return resolve(self.cfg)
+            return resolve(self.cfg, here=False)
         return self.cfg
 
     @functools.cached_property

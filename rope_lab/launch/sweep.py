@@ -117,6 +117,7 @@ def launch(
         say(filled(f"  {again}: {first_three(other)}", indent="    "))
     with Stop() as stopping:
         if waiting and begin:
+            _check_settled(waiting, settings)
             _say_wandb(waiting[0].cfg)
             _begin(waiting, settings, stopping, shows_scores)
             for job in waiting:
@@ -128,6 +129,20 @@ def launch(
     if stopping.caught:
         return 128 + stopping.caught
     return 0 if all_ended else EXIT_FAILED
+
+
+def _check_settled(jobs: Sequence[Job], settings: Record) -> None:
+    """Raise ConfigError for `auto` on a cluster: its machines may settle it otherwise than this
+    one, which would then look for other runs than they make.
+    """
+    address = settings.get("ray", {}).get("init", {}).get("address")
+    if not address and not settings["_target_"].endswith("on_slurm"):
+        return
+    for job in jobs:
+        values = {"device": job.cfg.device, "train.precision": job.cfg.train.precision}
+        if left := [key for key, value in values.items() if value == "auto"]:
+            remedy = "name the cluster's, device=cuda train.precision=bfloat16"
+            raise ConfigError(f"{' and '.join(left)}=auto: is not known on this machine; {remedy}")
 
 
 def _say_wandb(cfg: Config) -> None:

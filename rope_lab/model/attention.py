@@ -47,7 +47,10 @@ def softmax_attention(
         far_1TS = torch.ones(1, T, read + T, dtype=torch.bool, device=v_BTHK.device).tril(
             read - window
         )
-        bias = torch.zeros(1, 1, 1, device=v_BTHK.device) if bias is None else relative(bias, T)
+        if bias is None:
+            bias = torch.zeros(1, 1, 1, device=v_BTHK.device)
+        elif T > 1 or sink is None:  # of one query a sink does not ignore a constant
+            bias = relative(bias, T)
         bias = torch.where(far_1TS, -torch.inf, bias)
     if cache is not None:
         k_BHSK, v_BHSK = cache.add(k_BTHK, v_BTHK)

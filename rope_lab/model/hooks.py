@@ -38,6 +38,11 @@ class Dims:
         return self.d_model // self.n_heads
 
 
+def within_window(keys_T: Tensor, window: int | None) -> Tensor:
+    """How many of so many keys, [T] or [B, T], queries see within a window; None: all."""
+    return keys_T if window is None else keys_T.clamp(max=window)
+
+
 class TooLong(ConfigError):
     """The text is longer than the scheme can serve."""
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rope_lab.model.attention import Heads, unpacked
 from rope_lab.model.hooks import PositionScheme, Wrapper, prepared
+from rope_lab.model.schemes.random_positions import Randomized
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError
 
@@ -105,9 +106,9 @@ def changed(probe: str, model: Transformer) -> PositionScheme:
         return scheme
     size = number(probe, value)
     if kind == "shift":
-        if not isinstance(scheme, Wrapper):
+        if not isinstance(scheme, Randomized):
             return Shifted(scheme, size)
-        scheme.scheme = Shifted(scheme.scheme, size)  # random positions, after they are drawn
+        scheme.scheme = Shifted(scheme.scheme, size)  # after positions are drawn
         return scheme
     if kind != "window" or size == 0:
         raise ConfigError(f"{probe}: {FORM}")

@@ -13,7 +13,7 @@ from rope_lab.model.attention import unpacked
 from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState, so_far
 from rope_lab.model.controls import Conv, Gate, Smear
 from rope_lab.model.cpu_linear import Linear
-from rope_lab.model.hooks import PositionScheme, TooLong, overridden, prepared
+from rope_lab.model.hooks import PositionScheme, TooLong, overridden, prepared, within_window
 from rope_lab.model.layer import Layer
 from rope_lab.text import ConfigError
 
@@ -152,7 +152,7 @@ class Transformer(nn.Module):
             at_S = at_T if pos_S is pos_T else prepared(self.position, pos_S, dtype)
             bias = self.position.bias(at_T, at_S)
             keys_T, apart = self._keys(tokens_BT, documents_BT, cache)
-            at_T = self.position.with_keys(at_T, keys_T)
+            at_T = self.position.with_keys(at_T, within_window(keys_T, self.position.window))
 
         x_BTD = self.scale * self.embedding(tokens_BT)
         if self.smear is not None:

@@ -18,13 +18,14 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.shipped import with_class_names
 from rope_lab.tasks.task import Problem, Task
 from rope_lab.text import FIND_RUNS, ConfigError, first_line, flat, show
-from rope_lab.train import checkpoint, config, data, provenance, torch_state
+from rope_lab.train import checkpoint, config, data, pattern, provenance, torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.run import CODER, WEIGHTS, as_text, check_files, read
 
 # Parameters of attention whose last rows project values, absent if keys are the values.
 OF_QKV = ("qkv.weight", "qkv.bias")
+OF_PATTERN = ("pattern", "first", "last")  # arguments of a scheme that differs between layers
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +49,11 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
 
 @torch.no_grad()
 def try_positions(
-    model: Transformer, text: data.HeldOutText, problems: list[list[Problem]]
+    model: Transformer, text: data.HeldOutText, problems: list[list[Problem]], tokens: int
 ) -> None:
-    """Raise ConfigError if the model cannot have the positions or documents that a task gives."""
+    """Raise ConfigError if the model cannot have the positions or documents that a task gives or,
+    without any, those of the longest text, which has so many tokens.
+    """
     model.eval()
     if text.batch.given and not _serves_rows(model, text):
         raise ConfigError(
@@ -62,6 +65,8 @@ def try_positions(
         pos = data.pad_positions([problem.positions for problem in some])
         if pos is not None:
             prepared(model.position, send(pos, device), torch.float32)
+    if not text.batch.given:
+        prepared(model.position, torch.arange(tokens, device=device), torch.float32)
     model.train()
 
 
@@ -195,12 +200,17 @@ def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
 
 
 def _classes(position: dict[str, Any]) -> dict[str, Any]:
-    """The name of a scheme's class, and of those within it."""
-    return {
-        key: name
-        for key, name in with_class_names(flat(position)).items()
-        if key.endswith("_target_")
-    }
+    """The name of a scheme's class and of those within it; of a pattern the schemes of its layers,
+    whose parameters are named by their numbers.
+    """
+    found: dict[str, Any] = {}
+    for key, value in with_class_names(flat(position)).items():
+        if key.endswith("_target_"):
+            found[key] = value
+        elif key in OF_PATTERN and isinstance(value, str):
+            parts = pattern.read(key, pattern.canonical(value))
+            found[key] = [(part.name, part.count) for part in parts]
+    return found
 
 
 def _record(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rope_lab.identity import Identity
-from rope_lab.text import say
+from rope_lab.text import ConfigError, say
 from rope_lab.train import config, console, distributed, provenance, torch_state, tracking
 from rope_lab.train import run as runs
 from rope_lab.train.config import Config
@@ -66,7 +66,11 @@ def train(
         if distributed.rank() == 0:
             runs.bring_back(folder)
         fresh = cfg.fresh and not runs.launched_by(folder, launch)
-        if not fresh and parent_changed(runs.read(folder), cfg):
+        before = runs.read(folder)
+        if not fresh and parent_changed(before, cfg):
+            if before["status"] in runs.OUTCOMES:
+                remedy = "fresh=true replaces it, out=FOLDER keeps it"
+                raise ConfigError(f"{folder}: began from other weights of init_from; {remedy}")
             say(f"{prefix}init_from was trained again: this run starts over from the new weights")
             fresh = True
         ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))

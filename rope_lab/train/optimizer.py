@@ -43,8 +43,14 @@ def make(model: Transformer, train: Train) -> dict[str, torch.optim.Optimizer]:
 
 def _is_decaying_matrix(model: Transformer, name: str, parameter: nn.Parameter) -> bool:
     """Whether a parameter is a matrix, and of the model or a scheme whose matrices decay."""
-    is_scheme = name.startswith("position.")
-    return parameter.dim() >= 2 and (model.position.decays or not is_scheme)
+    if parameter.dim() < 2 or not name.startswith("position."):
+        return parameter.dim() >= 2
+    module: nn.Module = model
+    for part in name.split(".")[:-1]:  # of a scheme for some layers its own word counts
+        module = getattr(module, part)
+        if getattr(module, "decays", False):
+            return True
+    return False
 
 
 def learning_rate(train: Train, step: int) -> float:

@@ -18,6 +18,7 @@ import rope_lab
 from rope_lab import command
 from rope_lab.files import digest
 from rope_lab.identity import NAME
+from rope_lab.places import HERE, TASKS
 from rope_lab.text import ConfigError
 from rope_lab.train import torch_state
 
@@ -201,13 +202,20 @@ def _reached(name: str) -> set[str]:
     waiting, seen = [name], set()
     while waiting:
         name = waiting.pop()
-        if name in seen or name in OURS or name in sys.stdlib_module_names:
+        if name in seen or _is_ours(name) or name in sys.stdlib_module_names:
             continue
         seen.add(name)
         if name not in LOADED or LOADED[name].spec not in (None, _spec(name)):
             LOADED[name] = _read(name)
         waiting += LOADED[name].imports
     return seen
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a top-level module is of OURS, and not a user's file of that name."""
+    if name not in OURS:
+        return False
+    return all(place.resolve() in (HERE, TASKS) for place in _places(name))
 
 
 def _read(name: str) -> Code:

@@ -82,8 +82,10 @@ class Trainer:
         return {name: part.state_dict() for name, part in self.parts.items()}
 
 
-def resolve(cfg: Config) -> Config:
+def resolve(cfg: Config, here: bool = True) -> Config:
     """`cfg` with `auto` replaced by the device and the precision in which that computes fastest.
+
+    here: whether it will run in this process; otherwise a device may be elsewhere
 
     Its task is as recorded; it has its parent's ids. Raises ConfigError for a missing device or
     contradictory settings.
@@ -92,7 +94,7 @@ def resolve(cfg: Config) -> Config:
     train, device = cfg.train, cfg.device
     there = _devices()
     device = there[0] if device == "auto" else device
-    if device not in there:
+    if here and device not in there:
         raise ConfigError(
             f"device={device}: torch finds no such device here; use device=auto or device=cpu"
         )
@@ -101,7 +103,7 @@ def resolve(cfg: Config) -> Config:
         precision = "bfloat16" if computes_bfloat16(device) else "float32"
     # Without decay it does not matter on what: one run, not two.
     decay_on = train.weight_decay_on if train.weight_decay else "all"
-    processes = distributed.launched()
+    processes = distributed.launched() if here else train.processes
     if train.processes not in (1, processes):
         how = f"start it by torchrun --nproc-per-node {train.processes}"
         raise ConfigError(f"train.processes={train.processes}: this run has {processes}; {how}")
@@ -161,7 +163,7 @@ def build(cfg: Config) -> Trainer:
     model = model.to(device)
     with config_errors(f"eval.lengths={show(cfg.eval.lengths)}, position={cfg.names.position}: "):
         model.position.draw(0, max(longer.tokens, train.seq_len))
-        try_positions(model, text, [problems, *longer.problems.values()])
+        try_positions(model, text, [problems, *longer.problems.values()], longer.tokens)
     forward: Callable[..., Tensor] = model
     if train.compile:
         check_compiler(device, train.compile)

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rope_lab.model.hooks import Dims, PositionScheme, Wrapper, overridden, prepared
+from rope_lab.model.hooks import (
+    Dims,
+    PositionScheme,
+    Wrapper,
+    overridden,
+    prepared,
+    within_window,
+)
 from rope_lab.model.rotation import Pairs, precise, wide
 from rope_lab.model.schemes.rotary import Rotary
 from rope_lab.text import ConfigError
@@ -82,7 +89,7 @@ class Layers(PositionScheme):
 
     def with_keys(self, at: list[Any], keys_T: Tensor) -> list[Any]:
         both = zip(self.parts, at, strict=True)
-        return [part.with_keys(own, keys_T) for part, own in both]
+        return [part.with_keys(own, within_window(keys_T, part.window)) for part, own in both]
 
     def in_layer(self, number: int) -> PositionScheme:
         return self.parts[self.part_of[number % len(self.part_of)]]
