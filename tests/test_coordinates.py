@@ -230,7 +230,7 @@ def test_sums_of_bytes_are_whole_positions():
 
 
 @pytest.mark.parametrize("name", ["abacus", "position_coupling"])
-def test_a_table_too_short_for_longer_texts_is_refused_at_once(name):
+def test_a_table_too_short_for_longer_texts_is_refused(name):
     """Also by tasks that give no positions."""
     words = [*TINY, "task=copy_string", f"position={name}", "position.offset=0"]
     cfg = trainer.resolve(load(*words, "eval.lengths=[500]"))

@@ -15,8 +15,9 @@ GOLDEN = Path(__file__).with_name("numerics.json")
 STEPS = 20
 FEW = 2  # steps, except for RoPER; `make torture` runs STEPS
 # Relative. Without AVX (ATEN_CPU_CAPABILITY=default, ONEDNN_MAX_CPU_ISA=SSE41) losses differ by at
-# most 5e-6. The two schemes with the most similar first losses, none and FIRE, differ by 1.2e-4.
-WITHIN = 3e-5
+# most 5e-6; between two EPYCs MiMo's differ by 6e-5 after 14 steps. The two schemes with the most
+# similar first losses, none and FIRE, differ by 1.2e-4.
+WITHIN = 1e-4
 SMALL = [
     *("scale=quick", "device=cpu", "threads=1", "train.precision=float32", "wandb.mode=disabled"),
     *(

@@ -276,7 +276,7 @@ def test_non_finite_outputs_at_longer_lengths_are_a_divergence(write, tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_file_named_as_our_package_is_code_of_its_own(write):
+def test_a_file_named_as_our_package_is_own_code(write):
     """An edit of ./tasks.py makes another run, as that of any file; elsewhere it is imported."""
     code = "from rope_lab.train import config, provenance as p; "
     code += "print(p.code(config.load('position=./tasks.py')))"
