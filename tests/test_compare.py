@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from killed import killed_after
 from trained import command
 
 from rope_lab.comparing import command as compare
-from rope_lab.comparing import searching
+from rope_lab.comparing import fixed, searching
 from rope_lab.experiments import asking, launching, timing
 from rope_lab.experiments.launching import Stopped
 from rope_lab.experiments.timing import run_seconds
@@ -29,6 +30,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import Arm
 from rope_lab.results.views.verdict_figure import paired
+from rope_lab.text import ConfigError
 from rope_lab.train import plugin, provenance
 
 MINE = """
@@ -505,6 +507,20 @@ def test_a_scheme_that_sees_later_tokens_is_refused(tmp_path, imports):
     assert said.returncode == 2
     assert "mine fails the check" in said.stderr
     assert not (tmp_path / "it").exists()
+
+
+def test_a_plan_names_what_a_named_text_sets():
+    """Else its runs could not be told from those of another choice."""
+    order = SimpleNamespace(overrides=["+corpus=tinyshakespeare", "train.steps=9"])
+    settings = {"task.tokens": "characters", "task.corpus": "a", "train.steps": 9, "device": "cpu"}
+    row = make_row("rope", 0, [1.0], settings=settings | {"train.precision": "float32"})
+    found = fixed.settings(order, [row])
+    assert found.items() >= settings.items()
+    study = SimpleNamespace(settings=found)
+    for corpus, refused in (("a", False), ("b", True)):
+        job = SimpleNamespace(resolved=SimpleNamespace(task={"corpus": corpus}))
+        with pytest.raises(ConfigError, match="another text") if refused else nullcontext():
+            fixed.check_text(study, job)
 
 
 @pytest.mark.parametrize("name", ["accurcy", "length/7"])

@@ -6,6 +6,7 @@ verdict.
 import re
 from pathlib import Path
 
+from rope_lab.comparing import fixed
 from rope_lab.comparing.order import Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
@@ -22,7 +23,6 @@ from rope_lab.experiments.launching import (
 )
 from rope_lab.files import digest, write_whole
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill, mean_of_ended
 from rope_lab.results.plans.freeze import Draft
@@ -37,8 +37,8 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import verdict_page
 from rope_lab.results.views.verdict import Verdict
-from rope_lab.text import ConfigError, Settings, filled, say, short_path
-from rope_lab.train.overrides import key_of, parse, typed
+from rope_lab.text import ConfigError, filled, say, short_path
+from rope_lab.train.overrides import key_of, typed
 
 SEARCH = "search"  # within the folder of a comparison: kept rows
 
@@ -55,7 +55,7 @@ def plan(order: Order, asks: Asks) -> Study:
         _check_same(order, study)
         return study
     if (order.folder / verdict_page.PAGE).exists():
-        raise _other_folder(order.folder, "holds a verdict without its plan")
+        raise fixed.other_folder(order.folder, "holds a verdict without its plan")
     found = search(order, asks)
     text = _frozen(order, found)
     study = freeze.study_of(text)
@@ -83,6 +83,7 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
             return kept
     before = list(ended(jobs, order.folder).values())
     if len(before) < len(jobs):
+        fixed.check_text(study, jobs[0])
         _check_plan(order, study, before)
         seconds, source = mean_of_ended(before or searched)
         asks(Bill("verdict", len(jobs) - len(before), seconds, source, order.at_once))
@@ -156,7 +157,7 @@ def _frozen(order: Order, found: Found) -> str:
         scale=order.scale,
         measure=measure,
         report=result.comparison.report,
-        settings=_settings(order, found.runs),
+        settings=fixed.settings(order, found.runs),
         reason=reason(size, measure, len(result.pairs)),
         difference=wanted,
         diverged=_diverged(measure, found.runs),
@@ -183,29 +184,6 @@ def _fresh_seeds(order: Order, draft: Draft, pairs: int) -> list[int]:
     return again if was_frozen else freeze.fresh_seeds(pairs, taken | tries.seeds(own))
 
 
-def _settings(order: Order, runs: list[Run]) -> Settings:
-    """The settings that the plan fixes: those that were given, and those that the runs of the
-    search resolved. Raises ConfigError if these differ.
-    """
-    first = runs[0]
-    given = map(key_of, order.overrides)
-    fixed = {key: first.settings[key] for key in given if key in first.settings}
-    fixed.pop("task.path", None)
-    if first.settings.get("task.corpus"):
-        fixed["task.corpus"] = first.settings["task.corpus"]
-    fixed |= _of_a_machine(first)
-    for run in runs:
-        for key, value in _of_a_machine(run).items():
-            if fixed[key] != value:
-                raise ConfigError(f"{key}: the runs of the search differ in it; set {key}=…")
-    return fixed
-
-
-def _of_a_machine(run: Run) -> Settings:
-    """What `auto` leaves to the machine."""
-    return {key: run.settings[key] for key in OF_A_MACHINE} | {"threads": run.threads}
-
-
 def _diverged(measure: Measure, runs: list[Run]) -> float:
     """The value of a diverged run, in the metric's own unit: 0 if higher is better, else the
     largest value before training.
@@ -225,35 +203,15 @@ def _check_same(order: Order, study: Study) -> None:
     asked = run_name(order.ours), run_name(order.theirs), run_name(order.task), order.scale
     if asked != (ours, theirs, run_name(study.task), study.scale):
         held = f"holds {ours} against {theirs} on {study.task}, {study.scale}"
-        raise _other_folder(order.folder, held)
+        raise fixed.other_folder(order.folder, held)
     path = order.folder / NAME
     if study.digest not in tries.digests(tries.of_folder(order.folder)):
         record = order.folder.parent / tries.TRIES
         raise ConfigError(f"{path}: was changed after it was frozen, or {record} was; restore it")
-    _check_overrides(order, study)
+    fixed.check_overrides(order, study)
     if order.difference not in (None, study.difference):
         frozen = f"the plan was frozen with {study.difference:g}"
-        raise _other_folder(f"--difference {order.difference:g}", frozen)
-
-
-def _other_folder(asked: object, held: str) -> ConfigError:
-    return ConfigError(f"{asked}: {held}; --out names another folder")
-
-
-def _check_overrides(order: Order, study: Study) -> None:
-    """Raises ConfigError for a setting or a measure that is not the plan's."""
-    # of two values the last counts
-    given = {override.key_or_group: override for override in parse(order.overrides)}
-    for key, override in given.items():
-        if key == "task.path" or key.startswith("wandb."):
-            continue
-        if key not in study.settings or override.value() not in (study.settings[key], "auto"):
-            raise _other_folder(override.input_line, "is not in the frozen plan")
-    test = study.primary[0]
-    report = Published().report(run_name(order.task), {test.metric}, {})
-    measure = freeze.measure_of(report, order.measure)
-    if (measure.metric, measure.at) != (test.metric, test.at):
-        raise _other_folder(f"--measure {order.measure}", f"the plan compares {test.metric}")
+        raise fixed.other_folder(f"--difference {order.difference:g}", frozen)
 
 
 def _known_seeds(order: Order, plan: str = "") -> set[int]:

@@ -11,6 +11,7 @@ from rope_lab.train.plugin import FILE
 
 # Settings that commands of several runs decide.
 CHOSEN = ("position", "seed", "out", "fresh", "other_code", "init_from", "train.lr")
+SHORT = ("device", "threads", "corpus")  # without a group, or a group that is read as it stands
 
 
 def check_overrides(
@@ -25,7 +26,7 @@ def check_overrides(
         if key in CHOSEN or key in also or key.startswith("position."):
             own = "write a scheme of your own with it" if "position" in key else "leave it out"
             raise ConfigError(f"{word}: {command} decides it; {own}")
-        if ("." not in key and key not in ("device", "threads")) or "{" in word:
+        if ("." not in key and key not in SHORT) or "{" in word:
             raise ConfigError(f"{word}: write each setting by its whole name, train.steps=100")
 
 
