@@ -61,7 +61,7 @@ def test_each_row_of_the_readme_is_a_planned_result():
     row = r"^\|.*\| \**(\w+)\** \| ([\d.]+)[^|(]*\(([−\d.]+) to ([\d.]+)\) \| (\d+) \|"
     rows = re.findall(row, (ROOT / "README.md").read_text(), re.M)
     results = planned_results([RESULTS / "plan.yaml", *RESULTS.glob("compare/*/plan.yaml")])
-    assert len(rows) == 19
+    assert len(rows) == 20
     for verdict, *printed, seeds in rows:
         same = [result for result in results if is_printed(result, printed)]
         found = [plan_word(result) for result in same if result.difference.n == int(seeds)]

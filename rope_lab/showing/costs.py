@@ -15,12 +15,13 @@ TIMES = ROOT / "results" / "step_times.yaml"
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a model of SIZE: its parameters, and the numbers that each token adds to the KV cache of a
-    layer.
+    """Of a model of SIZE: its parameters, the numbers that each token adds to the KV cache of a
+    layer, and whether some of its values are its keys.
     """
 
     parameters: int
     cached: float
+    shares_values: bool = False
 
 
 def cost(cfg: config.Config) -> Cost:
@@ -29,7 +30,10 @@ def cost(cfg: config.Config) -> Cost:
     bytes_of_64, bytes_of_128 = (slots * model.bytes_of_token(slots) for slots in (64, 128))
     number = model.embedding.weight.element_size()
     cached = round((bytes_of_128 - bytes_of_64) / 64 / number / cfg.model.n_layers, 6)
-    return Cost(sum(parameter.numel() for parameter in model.parameters()), cached)
+    layers = map(model.position.in_layer, range(cfg.model.n_layers))
+    shares_values = not all(layer.projects_values for layer in layers)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Cost(parameters, cached, shares_values)
 
 
 @functools.cache

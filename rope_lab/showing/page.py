@@ -22,6 +22,7 @@ VALUES = (
     "*Rotation of values*: the cosine between a feature of a value and its part in the output; 1: "
     "not rotated."
 )
+SHARED = "Values are keys, of which a cache needs one; ours stores both."
 REACH = (
     "*Scores that one token changes*: the scores that change if only the token 20 back resembles "
     "the query."
@@ -72,6 +73,8 @@ def page(shown: Shown, figure: str = "") -> str:
     if figure:
         parts.append(f"![{escaped(alt(shown))}]({figure})")
     parts += [caption(shown), "## Cost", markdown(costs(shown))]
+    if shown.cost.shares_values:
+        parts.append(SHARED)
     parts += results(shown)
     parts += ["## Use it", *use(shown)]
     if facts.settings:
