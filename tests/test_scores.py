@@ -68,6 +68,17 @@ def test_each_seed_counts_at_the_others_best_rate():
     assert columns.column(*columns.widest(groups), groups).searched == set()
 
 
+def test_runs_that_began_from_trained_ones_are_no_column():
+    """Though more schemes have them, as after rope-lab extend."""
+    usual = make_rows({"rope": [0.5] * 3, "none": [0.2] * 3}, settings={"train.lr": 2e-4})
+    children = make_rows(
+        {name: [0.1] * 3 for name in ("rope", "none", "alibi")},
+        settings={"train.lr": 1e-4, "parent.recipe_id": "a"},
+    )
+    (shown,) = columns.widest(setups_of([*usual, *children], PUBLISHED))
+    assert shown.settings["train.lr"] == 2e-4
+
+
 def test_a_diverged_run_scores_nothing():
     """It is neither left out of the mean nor of the search."""
     made = []

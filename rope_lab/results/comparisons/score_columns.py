@@ -55,13 +55,14 @@ class Column:
 
 def widest(setups: list[Setup]) -> list[Setup]:
     """Of each task that is scored, the group in which most schemes have FEWEST_SEEDS; then one at
-    the recipe's rate.
+    the recipe's rate. Runs that began from trained ones are in none.
     """
     found: dict[str, Setup] = {}
     preference = {setup: _preference(setup) for setup in setups}
     for setup in sorted(setups, key=lambda each: preference[each], reverse=True):
         schemes, _ = preference[setup]
-        if schemes > 1 and setup.report.scored:
+        begins_anew = not setup.settings.get("parent.recipe_id")
+        if schemes > 1 and setup.report.scored and begins_anew:
             found.setdefault(setup.report.title, setup)
     return sorted(
         found.values(), key=lambda each: (rank(each.published.tasks, each.task), each.scale)
