@@ -266,7 +266,7 @@ def test_other_code_of_ours_is_refused(again, monkeypatch):
 
 
 @pytest.mark.slow
-def test_runs_begun_by_other_code_are_refused(again):
+def test_runs_started_with_other_code_are_refused(again):
     """Also if they ended with today's."""
     path = next((again / "it" / "runs").glob("*-rope-s2*")) / "run.json"
     content = json.loads(path.read_text())

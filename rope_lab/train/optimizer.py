@@ -46,7 +46,7 @@ def _is_decaying_matrix(model: Transformer, name: str, parameter: nn.Parameter) 
     if parameter.dim() < 2 or not name.startswith("position."):
         return parameter.dim() >= 2
     module: nn.Module = model
-    for part in name.split(".")[:-1]:  # of a scheme for some layers its own word counts
+    for part in name.split(".")[:-1]:  # a scheme of some layers decides for its own matrices
         module = getattr(module, part)
         if getattr(module, "decays", False):
             return True
