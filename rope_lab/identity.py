@@ -80,7 +80,7 @@ class Identity:
 
     @property
     def recipe_id(self) -> str:
-        """Runs that share it may be compared: they differ only in scheme and seed."""
+        """Runs that share it may be compared: they differ only in scheme, seed and `code`."""
         return _hash({"task": self.task, "settings": self._part(of_scheme=False)})
 
     @property

@@ -99,7 +99,7 @@ def fit(*overrides: str, **settings: Any) -> Trained:
 
     Calls in several threads run one after the other. Raises ConfigError if the run cannot be made,
     RuntimeError in a process forked after a call, and KeyboardInterrupt at a signal, once the run
-    is saved and your handler has returned; the same call then resumes.
+    is saved and your handler has returned; the same call then resumes, or starts over if `fresh`.
     """
     if _processes and os.getpid() not in _processes:
         remedy = "start processes by multiprocessing.get_context('spawn'), or use rope-lab sweep"

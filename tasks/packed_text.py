@@ -75,4 +75,4 @@ class PackedText(RealText):
         tokens = part[np.take_along_axis(passages, document, axis=1) + within]
         positions = within if self.restarted else None
         documents = document if self.within else None
-        return Text(tokens, within.astype(np.int16), positions, documents)
+        return Text(tokens, within.astype(np.int32), positions, documents)

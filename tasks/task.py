@@ -47,7 +47,7 @@ class Text(NamedTuple):
     """Rows of training or held-out text.
 
     tokens:          unsigned integers [rows, length], indices into the task's alphabet
-    answer_position: int16 [rows, length], 1, 2, … along each answer and 0 outside; evaluation
+    answer_position: integers [rows, length], 1, 2, … along each answer and 0 outside; evaluation
                      counts where it is not 0
     positions:       of tokens, integers or float64, [length], [rows, length] or
                      [rows, length, axes]; None: 0, 1, 2, …

@@ -54,9 +54,13 @@ class RealText(Task):
 
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        if settings.get("path") is None and settings.get("corpus") is not None:
+        path, named = settings.get("path"), settings.get("corpus")
+        if path is None and named is not None:
             return settings
-        return settings | {"path": None, "corpus": corpora.register(settings.get("path"))}
+        corpus = corpora.register(path)
+        if named not in (None, corpus):
+            raise ConfigError(f"task.corpus={named}: task.path is another one; leave one out")
+        return settings | {"path": None, "corpus": corpus}
 
     @functools.cached_property
     def parts(self) -> tuple[np.ndarray, np.ndarray, Coder]:
@@ -109,7 +113,7 @@ class RealText(Task):
         else:
             begins = rng.integers(len(part) - self.context - length + 1, size=rows)
         windows = part[begins[:, None] + np.arange(length)]
-        return Text(windows, np.broadcast_to(np.arange(length, dtype=np.int16), windows.shape))
+        return Text(windows, np.broadcast_to(np.arange(length, dtype=np.int32), windows.shape))
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         """Windows of the held-out part to continue from their first half; no continuation is right

@@ -39,5 +39,6 @@ def test_values_are_of_overrides_and_meanings_of_docstrings():
     assert "tokens: bytes, characters (of the corpus), or bpe (byte pairs" in text
     assert "task.tokens=bpe " in text
     assert "train.lr=0.5 " in text
+    assert "or at Canon's places: k | kv | canon" in text
     assert "model.n_layers=12 " in text
     assert "(Raffel et al., 2020)" in text

@@ -72,6 +72,7 @@ def test_the_same_run_twice_is_launched_once(run, tmp_path):
     assert re.search(r"\nrope +2 +(\S+) +(\S+) +(\S+) +[\d.]+%", done.stdout)
     assert done.stdout.endswith("rope-lab report runs\n")
     assert "1 of 2 runs are listed more than once" in run("seed=2", "train.lr=2e-3,0.002").stdout
+    assert "sweep: 2 of 2 runs finished" in run("out=one,other").stdout
 
 
 def test_a_cluster_may_have_more_threads_than_this_machine(tmp_path, monkeypatch):
@@ -120,6 +121,7 @@ def test_a_restarted_sweep_does_not_ask_to_start_over(run, monkeypatch):
     assert "sweep: 0 of 2 runs finished" in done.stdout
     assert "the same command without fresh=true resumes it" in done.stdout
     assert "the same command without fresh=true runs what is missing" in done.stdout
+    assert "  not run again, the earlier record stays: seed=1\n" in done.stdout
     assert "sweep: 2 of 2 runs finished" in run("seed=0,1").stdout
     done = run("seed=0,1", "fresh=true")
     assert (done.returncode, done.stdout.count("finished after 6 steps")) == (0, 2)

@@ -270,6 +270,24 @@ def test_parameters_of_layers_are_taken_for_the_same_layers(tmp_path, theirs, ou
     assert torch.equal(child[gate], fresh[gate]) != takes
 
 
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        ("position=repo position.first=1", "position.first=2"),
+        ("position=layers position.pattern='fox | fox | none'", "position.from_last=true"),
+    ],
+)
+def test_other_layers_keep_their_initial_parameters(tmp_path, words, change):
+    layers = [*TINY, "model.n_layers=3", *words.split(maxsplit=1)]
+    run([*layers, "train.lr=0.05", f"out={tmp_path}"])
+    words = [*layers, change]
+    child = build(resolve(load(*words, f"init_from={only_folder(tmp_path)}"))).model.state_dict()
+    fresh = build(resolve(load(*words))).model.state_dict()
+    own = [name for name in fresh if name.startswith("position.")]
+    assert own
+    assert all(torch.equal(child[name], fresh[name]) for name in own)
+
+
 def test_a_child_without_value_projection_takes_queries_and_keys(parent):
     words = [*TINY, "position=kv_shared_back", f"init_from={parent}"]
     child = build(resolve(load(*words))).model.state_dict()

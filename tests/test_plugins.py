@@ -119,6 +119,25 @@ def test_a_file_is_the_scheme_of_some_layers(write, tmp_path, capsys):
     assert len(list((tmp_path / "runs").glob("*layers-s0-*"))) == 2
 
 
+def test_a_scheme_around_another_takes_its_name_or_file(write):
+    named = config.load("position=kv_shift", "position.scheme=alibi")
+    assert named.position["scheme"]["_target_"].endswith(".Alibi")
+    rope = config.load("position=kv_shift", "position.scheme='rope base:1e4'").position
+    assert rope == config.load("position=kv_shift").position
+    path = write("own_inner.py", SCHEME)
+    own = config.load("position=kv_shift", f"position.scheme={path}").position["scheme"]
+    assert own == {"_target_": "own_inner.Slope", "slope": 1.0}
+    for several in ("rope | none", "rope *2", "rope window:4"):
+        with pytest.raises(ConfigError, match="must be one scheme"):
+            config.load("position=kv_shift", f"position.scheme='{several}'")
+
+
+def test_annotations_that_are_text_are_checked_too(write):
+    write("own_later.py", "from __future__ import annotations\n" + SCHEME)
+    with pytest.raises(ConfigError, match=r"position\.slope=steep: must be a valid number"):
+        config.load("position=own_later.py", "position.slope=steep")
+
+
 def test_an_interrupted_run_of_an_unchanged_file_resumes(write, tmp_path, monkeypatch):
     write("own_slope.py", SCHEME)
     with monkeypatch.context() as patch:
@@ -143,7 +162,7 @@ def test_a_run_is_read_with_the_file_that_is_allowed(write, tmp_path, capsys):
     file = write("own_slope.py", SCHEME)
     assert command([f"position={file.name}", *TINY, "out=runs"], tmp_path).returncode == 0
     folder = only_folder(tmp_path / "runs")
-    with pytest.raises(SystemExit, match="is not in rope_lab or tasks; if you trust its code"):
+    with pytest.raises(SystemExit, match="is not in rope_lab or tasks; .*--allow own_slope.py"):
         sample([str(folder)])
     sample([str(folder), "--allow", str(file)])
     assert "of 8 right" in capsys.readouterr().out
@@ -163,6 +182,8 @@ def test_one_of_several_classes_is_named_by_both(write, tmp_path):
         config.load(f"position={tmp_path / 'own_two.py:Steep'}", "seed=3", "out=x")
     )
     assert typed == ["position=own_two.py:Steep", "seed=3"]
+    spaced = config.load("position=rope", "init_from='/tmp/my runs/one-2'")
+    assert provenance.typed(spaced) == ["position=rope", "init_from='one-2'"]
     assert provenance.typed(config.load("position=rope", "~position.k"))[1:] == ["~position.k"]
     with pytest.raises(ConfigError, match=r"has several classes .*, :Slope or :Steep"):
         config.load("position=own_two.py")

@@ -239,6 +239,19 @@ def test_a_run_taken_over_ends_and_writes_no_more(tiny, tmp_path, monkeypatch):
     }
 
 
+def test_a_run_taken_over_leaves_the_records_of_the_other(folder):
+    """Its own records were set aside by `fresh=true`, and it has no checkpoint."""
+    lost = runs.RunFolder(folder)
+    lost.set_aside()
+    (folder / ".lock").write_text(ELSEWHERE.format(60.0))
+    (folder / "run.json").write_text("of the other")
+    with pytest.raises(RunFailed, match="another process trains this run"), lost:
+        lost.log({"step": 1})
+    assert (folder / "run.json").read_text() == "of the other"
+    assert (folder / runs.ASIDE).is_dir()
+    assert not (folder / "metrics.jsonl").exists()
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "weights.safetensors"])
 def test_readers_name_a_damaged_file_of_a_finished_run(folder, tmp_path, name):
     flip(folder / name)

@@ -293,3 +293,8 @@ def test_titles_of_kinds_are_those_of_their_modules():
     assert sorted(name for names in every.values() for name in names) == SCHEMES
     assert facts.kind_title("biases")[0] == "Biases"
     assert Published().title("fox") == "FoX"
+
+
+def test_long_decimals_are_rounded_in_titles():
+    title = Published().title("rope (base=2.6666666666666665e-05, q=0)")
+    assert title == "RoPE (base=2.667e-05, q=0)"

@@ -117,6 +117,16 @@ def test_a_corpus_is_known_by_its_bytes_not_its_path(written, tmp_path):
     assert ids[0] == ids[1]
     copy.write_bytes(written.read_bytes()[:-1] + b"!")
     assert config.identity(resolve(other)).run_id != ids[0]
+    both = config.load("task=text", f"task.path={written}", "task.corpus=0123456789abcdef")
+    with pytest.raises(ConfigError, match=r"task\.path is another one"):
+        resolve(both)
+
+
+def test_rows_longer_than_sixteen_bits_are_counted_whole(written):
+    task = RealText(str(written))
+    task.parts = task.parts[0], np.zeros(40_001, dtype=np.uint8), task.parts[2]
+    text = task.text(np.random.default_rng(0), 1, 40_000, held_out=True)
+    assert (text.answer_position[:, 1:] > 0).all()
 
 
 def test_a_folder_is_its_files_and_a_pattern_some(written, tmp_path):

@@ -58,17 +58,17 @@ class Job:
 
 
 def compose_jobs(every: Sequence[list[str]]) -> list[Job]:
-    """A job for each run, once for each run id. Raises ConfigError.
+    """A job for each run, once for each folder of a run. Raises ConfigError.
 
     every: the overrides of each run
     """
     load = functools.cache(config.load)  # composing takes a tenth of a second
-    jobs: dict[str, Job] = {}
+    jobs: dict[tuple[str, str], Job] = {}
     for words, label in zip(every, labels(every), strict=True):
         cfg = _compose(words, load)
         parent = cfg.init_from and str(Path(cfg.init_from).expanduser().absolute())
         job = Job(replace(cfg, out=str(runs.out_folder(cfg)), init_from=parent), label)
-        jobs.setdefault(job.identity.run_id, job)
+        jobs.setdefault((job.cfg.out, job.identity.run_id), job)
     repeated = len(every) - len(jobs)
     if repeated:
         say(f"{repeated} of {len(every)} runs are listed more than once, and launched once")

@@ -12,6 +12,7 @@ from rope_lab.train.run import OUTCOMES
 from rope_lab.train.stop import same_command
 
 Records = dict[Job, Record]  # the content of the run.json of each run
+NOT_AGAIN = "not run again, the earlier record stays"  # the status of a run that fresh=true names
 
 
 def text(records: Records, name: str, every: bool, shows_scores: bool) -> str:
@@ -28,9 +29,12 @@ def text(records: Records, name: str, every: bool, shows_scores: bool) -> str:
         lines.append(_means(finished))
     elif finished:
         lines.append("  planned runs: scores are shown when the last one has ended")
-    if any(record["status"] not in OUTCOMES for record in records.values()):
+    left = {record["status"] for record in records.values()}.difference(OUTCOMES)
+    if left - {NOT_AGAIN}:
         fresh = any(job.cfg.fresh for job in records)
         lines.append(f"{same_command(fresh)} runs what is missing")
+    if NOT_AGAIN in left:
+        lines.append("fresh=true with the settings of those not run again replaces their records")
     if finished and shows_scores:
         out = shlex.quote(short_path(Path(next(iter(records)).cfg.out)))
         lines.append(f"tables and figures: rope-lab results {out}")

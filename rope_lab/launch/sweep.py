@@ -122,8 +122,10 @@ def launch(
             _begin(waiting, settings, stopping, shows_scores)
             for job in waiting:
                 before, now = records[job], job.record()
-                did_not_begin = job.cfg.fresh and now == before
-                records[job] = {"status": "not run"} if did_not_begin else now
+                if job.cfg.fresh and now == before:  # it did not begin
+                    has_ended = before["status"] in OUTCOMES
+                    now = {"status": summary.NOT_AGAIN if has_ended else "not run"}
+                records[job] = now
         all_ended = all(record["status"] in OUTCOMES for record in records.values())
         say(summary.text(records, name, not begin, shows_scores or all_ended))
     if stopping.caught:
@@ -168,7 +170,8 @@ def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: 
         every.append((cfg, f"{number} · "))  # the prefix of its lines
     try:
         # Made here, so that a machine of a cluster notices if it does not see the folder.
-        Path(cfg.out).mkdir(parents=True, exist_ok=True)
+        for out in {job.cfg.out for job in jobs}:
+            Path(out).mkdir(parents=True, exist_ok=True)
         launcher(every, stopping, settings | {"at_once": at_once})
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None

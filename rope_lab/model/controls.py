@@ -53,5 +53,5 @@ class Smear(nn.Module):
     def forward(self, x_BTD: Tensor, cache: LayerCache | None) -> Tensor:
         seen_BTX = x_BTD[..., : len(self.gate)]
         weight_BT1 = self.scale * (seen_BTX * self.gate).sum(-1, keepdim=True).sigmoid()
-        previous_BTD = with_before("smear", x_BTD, 1, cache)[:, :-1]
+        previous_BTD = with_before("model.smear", x_BTD, 1, cache)[:, :-1]
         return x_BTD + weight_BT1 * previous_BTD

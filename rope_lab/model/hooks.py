@@ -75,6 +75,8 @@ class PositionScheme(nn.Module):
         def moved(value: Any) -> Any:
             if isinstance(value, dict):
                 return {key: moved(each) for key, each in value.items()}
+            if type(value) in (list, tuple):
+                return type(value)(map(moved, value))
             there = isinstance(value, Tensor) and (
                 value.dtype != torch.float64 or has_float64(device)
             )
@@ -206,7 +208,8 @@ class Wrapper(PositionScheme):
         nn.Module.__init__(self)
         self.scheme, self.decays = scheme, scheme.decays
         self.projects_values, self.several_axes = scheme.projects_values, scheme.several_axes
-        self.output_heads = scheme.output_heads
+        self.output_heads, self.max_len = scheme.output_heads, scheme.max_len
+        self.window = scheme.window
 
     def draw(self, seed: int, length: int) -> None:
         self.scheme.draw(seed, length)

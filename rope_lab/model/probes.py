@@ -195,8 +195,10 @@ def attention_maps(model: Transformer, tokens_BT: Tensor, **given: Tensor) -> di
            give to as many keys
     """
     model.position = watched = Watched(model.position)
-    model(tokens_BT, **given)
-    model.position = watched.scheme
+    try:
+        model(tokens_BT, **given)
+    finally:
+        model.position = watched.scheme
     T = tokens_BT.shape[1]
     every = math.ceil(T / CELLS)  # an incomplete last cell is left out
     by_distance, maps = [], []

@@ -79,8 +79,6 @@ class Transformer(nn.Module):
         for number, layer in enumerate(self.layers):
             scheme = position.in_layer(number)
             layer.attention.cut(kv_heads or n_heads, scheme.projects_values)
-            if scheme.output_heads > 1:
-                layer.attention.widen_output(scheme.output_heads)
             if qk_norm:
                 layer.attention.qk_norm = nn.ModuleList(
                     nn.RMSNorm(d_model // n_heads) for _ in "qk"
@@ -90,6 +88,10 @@ class Transformer(nn.Module):
                 check_sink(attention, position.in_layer(number))
             layer.add_controls(conv, gate, sink, position.in_layer(number).output_heads)
         self.smear = Smear(d_model) if smear else None
+        for number, layer in enumerate(self.layers):  # draws new weights: after all others
+            output_heads = position.in_layer(number).output_heads
+            if output_heads > 1:
+                layer.attention.widen_output(output_heads)
         self.widths = self._try_hooks(d_model, n_heads, attention)
 
     @torch.no_grad()
@@ -197,7 +199,7 @@ class Transformer(nn.Module):
                 "model.attention=linear: has no scores, by which attention could stay within a "
                 "document; take model.attention=softmax"
             )
-        documents_BS = so_far("documents", documents_BT, None if cache is None else cache[0])
+        documents_BS = so_far("model.documents", documents_BT, None if cache is None else cache[0])
         apart_BTS = documents_BT.unsqueeze(2) != documents_BS.unsqueeze(1)
         keys_BT = (~apart_BTS).tril(begin).sum(-1)
         zero = self.embedding.weight.new_zeros(())
@@ -247,7 +249,7 @@ def positions(
     if cache is None:
         return given, given
     pos_T = given.expand(len(tokens_BT), -1) if given.dim() == 1 else given
-    return pos_T, so_far("positions", pos_T, cache[0])
+    return pos_T, so_far("model.positions", pos_T, cache[0])
 
 
 def check_sink(attention: str, scheme: PositionScheme) -> None:

@@ -129,8 +129,10 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     head = f"{status} after {steps:,} steps, {timedelta(seconds=seconds)}"
     lines = _scores(cfg, content) if cfg.shows_scores else []
     lines.append(plain(content.get("error", "")))
-    if status == "interrupted":
+    if status == "interrupted" and content["checkpoint"]:
         lines.append(f"{same_command(cfg.fresh)} resumes it")
+    elif status == "interrupted":
+        lines.append("the same command begins it again")
     shown = [fitted(prefix, head), *(fitted(prefix, f"  {line}") for line in lines if line)]
     if not prefix:
         shown.append(filled(f"  records: {short_path(folder)}", indent="    "))

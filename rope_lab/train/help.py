@@ -5,7 +5,7 @@ import re
 import shutil
 import textwrap
 from operator import attrgetter
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from rope_lab.shipped import choices, summary
 from rope_lab.text import flat, show
@@ -47,14 +47,17 @@ def text(overrides: list[str]) -> str:
     lines.append("")
     for name, field in declared().items():
         if name not in SWAPPED:
-            values = (
-                " | ".join(map(show, get_args(field.type)))
-                if get_origin(field.type) is Literal
-                else ""
-            )
+            values = " | ".join(map(show, _choices(field.type)))
             meaning = ": ".join(filter(None, [field.default.description, values]))
             lines += _line(f"{name}={show(attrgetter(name)(cfg))}", meaning)
     return "\n".join([BEGIN, *lines])
+
+
+def _choices(declared_type: Any) -> list[Any]:
+    """The values of a Literal, also of one beside None."""
+    if get_origin(declared_type) is Literal:
+        return list(get_args(declared_type))
+    return [value for part in get_args(declared_type) for value in _choices(part)]
 
 
 def _width() -> int:

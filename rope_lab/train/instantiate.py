@@ -97,7 +97,7 @@ def find_class(group: str, node: dict[str, Any], allowed: Allowed) -> type:
     target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
     key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
     if allowed is not None and package not in (*PACKAGES, *import_allowed(allowed)):
-        trust = f"if you trust its code: --allow {package}.py"
+        trust = f"name your file, {group}=./{package}.py; of a record: --allow {package}.py"
         raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; {trust}")
     try:
         cls = _import_class(target)
@@ -153,7 +153,7 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Allowed) -> Any:
     if annotation == SCHEME and _is_node(value):
         return check_arguments(key, value, allowed)
     if annotation == SCHEME:
-        raise ConfigError(f"{key}={show(value)}: must be a scheme")
+        return _node_of(key, _one_scheme(key, value), allowed)
     if _is_node(value):
         raise ConfigError(f"{key}={show(value)}: must be a plain value")
     if annotation in PATTERNS and value is not None:
@@ -164,6 +164,16 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Allowed) -> Any:
         return check_type(key, value, annotation)
     except (pydantic.errors.PydanticUserError, NameError):
         return value
+
+
+def _one_scheme(key: str, value: Any) -> pattern.Written:
+    """A scheme in the notation of a pattern: `alibi`, `'rope base:1e4'`, `./mine.py`. Raises
+    ConfigError.
+    """
+    parts = pattern.read(key, pattern.canonical(check_type(key, value, str)))
+    if len(parts) > 1 or parts[0].count > 1 or parts[0].window:
+        raise ConfigError(f"{key}={show(value)}: must be one scheme, 'NAME SETTING:VALUE …'")
+    return parts[0]
 
 
 def layers_of(key: str, written: str, allowed: Allowed) -> list[Part]:
@@ -253,7 +263,10 @@ def build(node: dict[str, Any], *arguments: Any) -> Any:
 
 @functools.cache  # a run asks for them a hundred times
 def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(cls).parameters
+    try:  # a file with `from __future__ import annotations` has them as text
+        return inspect.signature(cls, eval_str=True).parameters
+    except (NameError, TypeError, SyntaxError):
+        return inspect.signature(cls).parameters
 
 
 def _is_pattern(cls: type, argument: str, value: Any) -> bool:

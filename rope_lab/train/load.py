@@ -25,7 +25,8 @@ from rope_lab.train.run import CODER, WEIGHTS, as_text, check_files, read
 
 # Parameters of attention whose last rows project values, absent if keys are the values.
 OF_QKV = ("qkv.weight", "qkv.bias")
-OF_PATTERN = ("pattern", "first", "last")  # arguments of a scheme that differs between layers
+# Arguments of a scheme that differs between layers.
+OF_LAYERS = ("pattern", "first", "last", "from_last")
 
 log = logging.getLogger(__name__)
 
@@ -200,16 +201,20 @@ def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
 
 
 def _classes(position: dict[str, Any]) -> dict[str, Any]:
-    """The name of a scheme's class and of those within it; of a pattern the schemes of its layers,
-    whose parameters are named by their numbers.
+    """The name of a scheme's class and of those within it, and which layers have which: parameters
+    of layers are named by the numbers of these.
     """
     found: dict[str, Any] = {}
     for key, value in with_class_names(flat(position)).items():
         if key.endswith("_target_"):
             found[key] = value
-        elif key in OF_PATTERN and isinstance(value, str):
+        elif key.rpartition(".")[2] not in OF_LAYERS:
+            continue
+        elif isinstance(value, str):
             parts = pattern.read(key, pattern.canonical(value))
             found[key] = [(part.name, part.count) for part in parts]
+        elif value:
+            found[key] = value
     return found
 
 

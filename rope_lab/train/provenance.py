@@ -19,7 +19,7 @@ import torch
 from rope_lab.files import digest
 from rope_lab.identity import NUMERICS
 from rope_lab.model.device import cpu_name
-from rope_lab.places import HERE, IN_CHECKOUT, ROOT
+from rope_lab.places import HERE, IN_CHECKOUT, ROOT, TASKS
 from rope_lab.train import instantiate, pattern, plugin
 from rope_lab.train.settings import Config
 
@@ -117,7 +117,8 @@ def typed(cfg: Config) -> list[str]:
     """
     repeats = re.compile(r"[~+]*(?!(?:out|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*(?:=|$)")
     words = [word for word in cfg.overrides if repeats.match(word)]
-    words = [re.sub(r"^((?:task|position|init_from)=).*/(?=.)", r"\1", word) for word in words]
+    local = re.compile(r"^((?:task|position|init_from)=['\"]?).*/(?=[^'\"])")
+    words = [local.sub(r"\1", word) for word in words]
     return [pattern.without_folders(word) for word in words]
 
 
@@ -162,7 +163,7 @@ def _git(*words: str) -> str:
 @functools.cache  # of the code that runs, whatever is edited since
 def source() -> str:
     """A digest of our own code that decides what a run computes."""
-    folders = (HERE / "model", HERE / "train", ROOT / "tasks")
+    folders = (HERE / "model", HERE / "train", TASKS)
     paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
     lines = [f"{path.parent.name}/{path.name} {digest(path.read_bytes())}" for path in paths]
     return digest("\n".join(lines).encode())[:12]

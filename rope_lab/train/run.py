@@ -70,7 +70,8 @@ class RunFolder:
 
     def __exit__(self, *_: object) -> None:
         if self.lock:
-            with suppress(OSError):
+            with suppress(OSError, RunFailed):
+                self._check_owner()
                 run_files.settle(self.folder)
             with suppress(OSError):
                 self.lock.release()
@@ -108,6 +109,7 @@ class RunFolder:
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a metric record: a line of metrics.jsonl, and a step of W&B."""
+        self._check_owner()
         if self.lock:  # a full disk may cut a line off: a resume replaces it
             with open(self.folder / METRICS, "ab") as file:
                 file.write(_line(record))
@@ -163,7 +165,13 @@ class RunFolder:
         self._write("run.json", files.as_json(self.content))
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a file. Raises OSError, or RunFailed if another process has taken over."""
+        """Write a file. Raises OSError and RunFailed."""
+        self._check_owner()
+        if self.lock:
+            files.write_whole(self.folder / name, content)
+
+    def _check_owner(self) -> None:
+        """Raises RunFailed if another process has taken the run over."""
         if not self.lock:
             return
         owner = self.lock.owner
@@ -172,7 +180,6 @@ class RunFolder:
                 f"{self.folder}: another process trains this run, after {files.PATIENCE:g} s "
                 "without a sign of life here"
             )
-        files.write_whole(self.folder / name, content)
 
 
 def as_text(alphabet: str | list[str]) -> str:

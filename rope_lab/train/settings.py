@@ -75,11 +75,11 @@ class Train:
     accumulate: PositiveInt = about("gradient accumulation: micro-batches per step, to save memory")
     seq_len: PositiveInt = about("input tokens per sequence")
     lr: PositiveFloat = about("learning rate after the warm-up")
-    beta1: float = about("decay rate of the mean of gradients", ge=0, lt=1)
-    beta2: float = about("decay rate of the mean of squared gradients", ge=0, lt=1)
+    beta1: float = about("AdamW's decay rate of the mean of gradients", ge=0, lt=1)
+    beta2: float = about("AdamW's decay rate of the mean of squared gradients", ge=0, lt=1)
     weight_decay: NonNegativeFloat = about("decoupled weight decay")
     weight_decay_on: Literal["matrices", "all"] = about(
-        "matrices: not on biases, norms and parameters of schemes"
+        "matrices: not on biases, norms and, unless it sets decays, a scheme's parameters"
     )
     warmup: NonNegativeInt = about("warm-up steps, in which the rate rises from 0 to lr")
     decay: Literal["none", "linear", "cosine"] = about(

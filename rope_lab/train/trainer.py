@@ -90,6 +90,8 @@ def resolve(cfg: Config, here: bool = True) -> Config:
     Its task is as recorded; it has its parent's ids. Raises ConfigError for a missing device or
     contradictory settings.
     """
+    if cfg.model.kv_heads == cfg.model.n_heads:  # one model, not two
+        cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, kv_heads=None))
     cfg = with_parent(cfg)
     train, device = cfg.train, cfg.device
     there = _devices()

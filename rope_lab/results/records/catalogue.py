@@ -3,6 +3,7 @@ beside ours.
 """
 
 import functools
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from rope_lab.results.records.run import Record, Run, Settings, one_line
 
 SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
 LONGEST = 160  # characters of a title
+LONG_DECIMAL = re.compile(r"\d+\.\d{5,}")
 
 
 UNSAID = {  # values of the keys that a task in published.yaml lacks
@@ -140,12 +142,13 @@ class Published(SimpleNamespace):
         return self.report(run.task, run.metrics, run.settings, run.data)
 
     def title(self, scheme: str) -> str:
-        """The name of a scheme in tables and figures."""
+        """The name of a scheme in tables and figures; long decimals of its settings are rounded."""
         if scheme in self.schemes:
             return self.schemes[scheme]["title"]
         name, _, variant = scheme.partition(" ")
         title = self.schemes[name]["title"] if name in self.schemes else name
-        return one_line(f"{title} {variant}".strip(), LONGEST)
+        shown = LONG_DECIMAL.sub(lambda number: f"{float(number[0]):.4g}", variant)
+        return one_line(f"{title} {shown}".strip(), LONGEST)
 
     def order(self, scheme: str) -> tuple[int, str]:
         """The key that sorts schemes as published.yaml does: variants stand beside their scheme,
