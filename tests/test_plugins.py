@@ -162,7 +162,7 @@ def test_a_run_is_read_with_the_file_that_is_allowed(write, tmp_path, capsys):
     file = write("own_slope.py", SCHEME)
     assert command([f"position={file.name}", *TINY, "out=runs"], tmp_path).returncode == 0
     folder = only_folder(tmp_path / "runs")
-    with pytest.raises(SystemExit, match="is not in rope_lab or tasks; .*--allow own_slope.py"):
+    with pytest.raises(SystemExit, match=r"is not in rope_lab or tasks; .*--allow own_slope\.py"):
         sample([str(folder)])
     sample([str(folder), "--allow", str(file)])
     assert "of 8 right" in capsys.readouterr().out

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,7 +33,6 @@ from rope_lab.train.plugin import FILE, OURS, error_line, import_file
 
 # Groups of conf/ whose files name a class.
 SWAPPED: dict[str, type] = {"task": Task, "position": PositionScheme}
-PACKAGES = OURS  # where such a class may come from unless the user allows more
 TOP = "tasks."  # conf/ and records name modules of rope_lab.tasks so
 SCHEME = Callable[[Dims], PositionScheme]  # the annotation of an argument that is another scheme
 PATTERNS = (Pattern, Pattern | None)  # the annotations of an argument that is a pattern of layers
@@ -96,9 +95,9 @@ def find_class(group: str, node: dict[str, Any], allowed: Allowed) -> type:
     """
     target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
     key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
-    if allowed is not None and package not in (*PACKAGES, *import_allowed(allowed)):
+    if allowed is not None and package not in (*OURS, *import_allowed(allowed)):
         trust = f"name your file, {group}=./{package}.py; of a record: --allow {package}.py"
-        raise ConfigError(f"{key}: is not in {' or '.join(PACKAGES)}; {trust}")
+        raise ConfigError(f"{key}: is not in {' or '.join(OURS)}; {trust}")
     try:
         cls = _import_class(target)
     except (Exception, SystemExit) as error:
@@ -167,9 +166,7 @@ def _typed(key: str, value: Any, annotation: Any, allowed: Allowed) -> Any:
 
 
 def _one_scheme(key: str, value: Any) -> pattern.Written:
-    """A scheme in the notation of a pattern: `alibi`, `'rope base:1e4'`, `./mine.py`. Raises
-    ConfigError.
-    """
+    """A scheme in the notation of a pattern, `rope base:1e4`. Raises ConfigError."""
     parts = pattern.read(key, pattern.canonical(check_type(key, value, str)))
     if len(parts) > 1 or parts[0].count > 1 or parts[0].window:
         raise ConfigError(f"{key}={show(value)}: must be one scheme, 'NAME SETTING:VALUE …'")
@@ -263,10 +260,9 @@ def build(node: dict[str, Any], *arguments: Any) -> Any:
 
 @functools.cache  # a run asks for them a hundred times
 def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
-    try:  # a file with `from __future__ import annotations` has them as text
+    with suppress(NameError, TypeError, SyntaxError):  # of annotations that are text
         return inspect.signature(cls, eval_str=True).parameters
-    except (NameError, TypeError, SyntaxError):
-        return inspect.signature(cls).parameters
+    return inspect.signature(cls).parameters
 
 
 def _is_pattern(cls: type, argument: str, value: Any) -> bool:

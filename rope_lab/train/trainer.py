@@ -90,9 +90,7 @@ def resolve(cfg: Config, here: bool = True) -> Config:
     Its task is as recorded; it has its parent's ids. Raises ConfigError for a missing device or
     contradictory settings.
     """
-    if cfg.model.kv_heads == cfg.model.n_heads:  # one model, not two
-        cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, kv_heads=None))
-    cfg = with_parent(cfg)
+    cfg = with_parent(_with_one_spelling(cfg))
     train, device = cfg.train, cfg.device
     there = _devices()
     device = there[0] if device == "auto" else device
@@ -118,14 +116,19 @@ def resolve(cfg: Config, here: bool = True) -> Config:
         raise ConfigError(f"train.batch_size={train.batch_size}: must be divisible by {by}")
     # CUDA graphs overwrite gradients: pytorch/pytorch#169545.
     if train.accumulate > 1 and train.compile == "reduce-overhead":
-        raise ConfigError(
-            "train.compile=reduce-overhead: requires train.accumulate=1; "
-            "train.compile=true takes any"
-        )
+        remedy = "requires train.accumulate=1; train.compile=true takes any"
+        raise ConfigError(f"train.compile=reduce-overhead: {remedy}")
     train = dataclasses.replace(
         train, precision=precision, processes=processes, weight_decay_on=decay_on
     )
     return dataclasses.replace(cfg, device=device, train=train, task=config.resolve_task(cfg))
+
+
+def _with_one_spelling(cfg: Config) -> Config:
+    """`cfg` without a number of key/value heads that is that of heads: one model, not two."""
+    if cfg.model.kv_heads != cfg.model.n_heads:
+        return cfg
+    return dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, kv_heads=None))
 
 
 def _devices() -> list[str]:
