@@ -39,7 +39,7 @@ BAD = {
     "model.kv_heads=3": "must divide model.n_heads=4",
     "model.d_model=18": "must be divisible by model.n_heads=4",
     "position.fraction=0.3": "position.fraction=0.3",
-    "position=randomized_rope position.scheme=rope": "position.scheme=rope: must be a scheme",
+    "position=randomized_rope position.scheme=rop": "position.scheme: rop: there is no such scheme",
     "train.seq_len=10": "train.seq_len=10: too short",
     "task.string_length=six": "task.string_length=six: must be a valid integer",
     "task.string_length=2 task.letters=abcdefgh eval.problems=100": "eval.problems=100",
@@ -49,7 +49,7 @@ BAD = {
     "task._target_=rope_lab.model.schemes.Rotary": "must be a Task",
     "position._target_=rope_lab.model.rotation.angles": "must be a PositionScheme",
     "position._target_=torch.nn.Linear": (
-        "is not in rope_lab or tasks; if you trust its code: --allow torch.py"
+        "is not in rope_lab or tasks; name your file, position=./torch.py"
     ),
     "position=randomized_rope position.scheme._target_=os.system": "--allow os.py",
     "~position._target_": "position._target_=None",
