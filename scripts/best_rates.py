@@ -12,19 +12,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import torch
 
 from rope_lab import table
 from rope_lab.places import RESULTS
-from rope_lab.results.comparisons.stats import t_interval
+from rope_lab.results.comparisons.answers import Comparison, answered
 from rope_lab.results.plans.freeze import measure_of
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.frame import scheme_names
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
-from rope_lab.results.views.tables import NONE, Table, between, counted, markdown, mean_of, signed
+from rope_lab.results.records.setups import Arm
+from rope_lab.results.views.tables import NONE, Table, between, markdown, mean_of, paired
 from rope_lab.table import Block
 from rope_lab.train import config, trainer
 
@@ -88,27 +88,22 @@ def rows(
     for name, runs in of_scheme.items():
         row = {"scheme": Published().title(name), "learning rate": rate_of(runs)}
         for title, measure in measures.items():
-            row[title] = mean_of(values(runs, measure), measure.digits, measure.most)
+            row[title] = mean_of(measure.values(runs), measure)
             if measure in compared:
                 row[f"{title}, difference from RoPE"] = difference(runs, base, measure)
         row["KV cache"] = f"{sizes[name] / sizes[BASELINE]:.2f}"
         row["step time"] = f"{step_seconds(runs) / step_seconds(base):.2f}"
-        found.append((ranked_by.sign * values(runs, ranked_by).mean(), row))
+        found.append((ranked_by.sign * statistics.mean(ranked_by.values(runs)), row))
     ranked = sorted(found, key=lambda each: each[0], reverse=True)
     return [row for _, row in ranked]
 
 
-def values(runs: Sequence[Run], measure: Measure) -> pd.Series:
-    """The values of runs that have one, by seed."""
-    return pd.Series({run.seed: measure.of(run) for run in runs}, dtype=float).dropna()
-
-
 def difference(runs: Sequence[Run], base: Sequence[Run], measure: Measure) -> str:
     """Runs − base, over the seeds of both."""
-    pairs = (values(runs, measure) - values(base, measure)).dropna()
-    if runs is base or pairs.empty:
+    if runs is base:
         return NONE
-    return counted(signed(t_interval(pairs.to_numpy()), measure.digits), len(pairs))
+    arms = Arm("", tuple(runs)), Arm("", tuple(base))
+    return paired(answered(Comparison(Published().report_of(base[0]), measure, *arms)))
 
 
 def rate_of(runs: Sequence[Run]) -> str:

@@ -13,7 +13,7 @@ from rope_lab.results.comparisons.answers import samples
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read_or_warn
 from rope_lab.results.records.kept import KEPT
-from rope_lab.results.records.measures import LENGTH, Measure
+from rope_lab.results.records.measures import ACCURACY, LENGTH, Measure
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views.tables import Table, markdown, mean_of, write_page
 from rope_lab.text import errors_as_exit
@@ -89,7 +89,7 @@ def ours(
         return "not run"
     means = []
     for scheme in schemes:
-        mean = mean_of(table[scheme].dropna(), measure.digits, measure.most)
+        mean = mean_of(table[scheme].dropna(), measure)
         means.append(f"{published.title(scheme)} {mean}")
     return f"{'; '.join(means)} {measure.unit}"
 
@@ -144,7 +144,7 @@ def orders(found: dict[Setup, pd.DataFrame], published: Published) -> list[dict[
         row = {
             "task": f"{setup.title}, {setup.scale}",
             "rank correlation of the means": f"{mean:.2f}",
-            "rank correlation per seed, mean": mean_of(each, 2, most=1),
+            "rank correlation per seed, mean": mean_of(each, replace(ACCURACY, digits=2)),
             "best to worst here": ", ".join(ours.mean().sort_values(kind="stable").index),
         }
         made.append(row)

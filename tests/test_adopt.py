@@ -11,10 +11,16 @@ from trained import command, run
 
 from rope_lab.continuing import adopt
 from rope_lab.experiments.launching import RUNS
-from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, steps_until_as_good
+from rope_lab.results.comparisons.continued import (
+    AS_IS,
+    Continued,
+    Key,
+    control_of,
+    steps_until_as_good,
+)
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read, read_run
-from rope_lab.results.views import adoption_page
+from rope_lab.results.views import adoption_page, longer_page
 from rope_lab.train import loop
 from rope_lab.train.trainer import update
 
@@ -50,9 +56,9 @@ def test_schemes_are_adopted_beside_the_control_and_resume(parent, tmp_path):
     page = (tmp_path / "it" / adoption_page.PAGE).read_text()
     assert (tmp_path / "it" / "figures" / adoption_page.FIGURE).exists()
     rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| ")]
-    shown = [(scheme.strip(), steps.strip()) for scheme, steps in rows[1:]]
+    shown = [(scheme.strip(), steps.strip().partition(" ")[0]) for scheme, steps in rows[1:]]
     schemes = ("**RoPE (control)**", "RoPER", "tempered")
-    assert shown == [(scheme, steps) for steps in ("0", "2", "8") for scheme in schemes]
+    assert shown == [(scheme, steps) for steps in ("–", "2", "8") for scheme in schemes]
     runs, problems = read(tmp_path / "it" / RUNS)
     assert (len(runs), problems) == (9, [])
     assert {run_.settings["train.lr"] for run_ in runs} == {read_run(parent).settings["train.lr"]}
@@ -156,11 +162,11 @@ def test_a_diverged_run_is_named_and_never_as_good(made_up):
     (of_roper, _) = adoption_page.conclusions(continued, "RoPE")
     assert of_roper.startswith("RoPER: not compared: 1 of 3 runs of RoPER diverged")
     assert steps_until_as_good(continued, made_up.roper) == [math.inf, 20, 20]
-    (row,) = [
-        row for row in adoption_page.table(continued, "RoPE").rows if row["scheme"] == "RoPER"
-    ]
-    assert row["nats per token"].endswith("1 diverged")
-    assert row["less the control"] == "–"
+    measures, others = {"loss": continued.measure}, {"control": control_of}
+    made = longer_page.of_ways(continued, "RoPE", measures, others)
+    (row,) = [row for row in made.rows if row["way"] == "RoPER"]
+    assert row["loss"].endswith("1 diverged")
+    assert row["less control"] == "–"
 
 
 def test_changed_settings_of_the_parents_scheme_are_carried_over(tmp_path):

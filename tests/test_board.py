@@ -10,6 +10,7 @@ from builders import table_rows
 from conftest import TINY
 from trained import command
 
+from rope_lab.experiments import asked, timing
 from rope_lab.files import digest
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep, read_kept
@@ -56,7 +57,7 @@ def submitted(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         use(patch, folder, protocol)
         patch.setattr(render, "svg", lambda *_: b"")
-        patch.setattr(score, "run_seconds", lambda *_: 1.0)
+        patch.setattr(timing, "run_seconds", lambda *_: 1.0)
         patch.setattr(refusals, "of_checks", lambda *_: [])
         for scheme in ("rope", "./mine.py"):
             done = command([scheme, "hydra/launcher=basic"], folder, score.main)
@@ -71,7 +72,7 @@ def unfixed(folder, about) -> dict:
     """The runs of the protocol, without the text of the real one."""
     plugin.forget_files()
     scheme = str(folder / about["scheme"])
-    return {TASK: score.jobs_of(scheme, TASK, [], folder / "runs")}
+    return {TASK: score.jobs_of(scheme, TASK, [], folder)}
 
 
 @pytest.fixture
@@ -252,10 +253,10 @@ def test_a_scheme_is_checked_in_every_size(monkeypatch):
     def check(cfg, group):
         yield "WRONG" if cfg.train.seq_len > 99 else "ok", "causality", "leaks"
 
-    monkeypatch.setattr(refusals, "check", check)
+    monkeypatch.setattr(asked, "check", check)
     every = {"short": [job("short", 64)], "long": [job("long", 256)]}
     (said,) = CHECKS({"scheme": "mine.py"}, every)
-    assert said == "mine.py fails the check causality in the size of long: leaks"
+    assert said == "mine.py, in the size of long, fails the check causality: leaks"
 
 
 @pytest.mark.parametrize("name", ["rope", "RoPE", "../x", "a b", ""])

@@ -220,7 +220,7 @@ def test_any_title_can_be_drawn():
         report = TaskReport(**vars(result.comparison.report) | {"title": title})
         odd.append(replace(result, comparison=replace(result.comparison, report=report)))
     odd.append(replace(result, difference=Interval(1e99, -1e100, 1e100, 3)))
-    drawn = figures.verdicts(odd, PUBLISHED)
+    drawn = render.svg(forest.forest(odd, PUBLISHED))
     assert drawn.endswith(b"</svg>\n")
     assert b"<b>" not in drawn
 
@@ -260,7 +260,7 @@ def test_any_numbers_can_be_plotted(seed):
     (drawn,) = figures.draw([only(made)])[1].values()
     assert drawn.endswith(b"</svg>\n")
     found = verdicts([only(made)], [], PUBLISHED)
-    assert not found or figures.verdicts(found, PUBLISHED).endswith(b"</svg>\n")
+    assert not found or render.svg(forest.forest(found, PUBLISHED)).endswith(b"</svg>\n")
 
 
 def test_heat_maps_show_a_crossed_attribute_by_length():

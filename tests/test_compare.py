@@ -424,7 +424,7 @@ def test_copies_are_written_to_no_link(tmp_path, imports):
     (tmp_path / "it" / "code").symlink_to(tmp_path / "elsewhere")
     said = run(tmp_path)
     assert said.returncode == 2
-    assert "code: is not a directory" in said.stderr
+    assert "code is not a directory" in said.stderr
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

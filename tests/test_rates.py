@@ -40,7 +40,7 @@ def test_the_best_two_rates_get_all_seeds():
     runs = [cell for cell in gains if cell.scheme == "mine" and cell.seed != 100]
     assert len(runs) == 2 * 2
     assert {cell.rate for cell in runs} == {0.001, 0.002}
-    assert len(gains) == SEARCH.left(SEARCH.progress({}))
+    assert len(gains) == SEARCH.progress({}).left
 
 
 def test_a_rate_with_a_diverged_run_is_not_best():
@@ -55,6 +55,6 @@ def test_what_a_widened_search_still_takes_is_what_it_lacks():
     so_far = {cell: gain for cell, gain in gains.items() if cell.rate < 0.008 and cell.seed == 100}
     state = SEARCH.progress(so_far)
     assert {cell.rate for cell in state.missing} == {0.008}
-    assert SEARCH.left(state) == 2 + 2 * 2 * 2
+    assert state.left == 2 + 2 * 2 * 2
     last = dict(list(gains.items())[:-1])
-    assert SEARCH.left(SEARCH.progress(last)) == 1
+    assert SEARCH.progress(last).left == 1

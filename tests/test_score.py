@@ -9,7 +9,7 @@ from builders import PUBLISHED, make_rows, table_rows
 from conftest import TINY
 from trained import command
 
-from rope_lab.results.comparisons.score_columns import columns, mean_ranks, widest
+from rope_lab.results.comparisons.score_columns import all_columns, mean_ranks
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
@@ -96,7 +96,7 @@ def test_ranks_are_means_over_tasks_of_all_schemes():
         }.items():
             made += make_rows(ends, task=task, settings=settings)
     setups = setups_of(made, PUBLISHED)
-    ranks = mean_ranks([each for setup in widest(setups) for each in columns(setup, setups)])
+    ranks = mean_ranks(all_columns(setups))
     expected = pd.Series({"rope": 1.5, "roper": 1.5, "none": 3.0})
     assert np.allclose(ranks["mean"].sort_index(), expected.sort_index())
     assert ranks["first"].to_dict() == {"rope": True, "roper": True, "none": False}

@@ -15,26 +15,24 @@ task or neither learns it, 14 not as planned, 2 refused.
 import json
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from pathlib import Path
 
 from rope_lab.comparing import stages
 from rope_lab.comparing.order import MOST_PAIRS, Order
+from rope_lab.experiments import asking
 from rope_lab.experiments.asking import asks, hours, rates_and_seeds
-from rope_lab.experiments.launching import NOT_PLANNED, Stopped, folder_of
+from rope_lab.experiments.launching import NOT_PLANNED, folder_of
 from rope_lab.launch import sweep
-from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
+from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
 from rope_lab.text import (
-    ConfigError,
     Record,
     Words,
-    argument_parser,
     filled,
-    of_system,
     say,
     short_path,
 )
@@ -104,7 +102,7 @@ def compare(
 
 
 def _parser() -> ArgumentParser:
-    parser = argument_parser("compare", __doc__)
+    parser = asking.parser("compare", __doc__)
     add = parser.add_argument
     add("ours", metavar="MINE")
     add("theirs", metavar="OTHER")
@@ -123,43 +121,30 @@ def _parser() -> ArgumentParser:
         help=f"default: {MOST_PAIRS}, at least 8",
     )
     add("--name", default="", help="of MINE on the page")
-    add("--out", metavar="FOLDER", help="default: below results/compare")
-    add("--jobs", type=int, help="parallel runs (default: one per core)")
-    add("--yes", action="store_true", help="begin without a question")
-    add("--budget", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
     add("--json", action="store_true", help="print the verdict as JSON, all else to stderr")
     return parser
 
 
 def main(arguments: Words = None) -> None:
-    given = _parser().parse_intermixed_args(arguments)
-    as_object = vars(given).pop("json")
+    options = vars(_parser().parse_intermixed_args(arguments))
+    as_object, words = options.pop("json"), options.pop("overrides")
+    asked = [options.pop(name) for name in ("ours", "theirs", "task")]
     stdout = os.dup(1)
     if as_object:  # also of child processes
         os.dup2(2, 1)
-    status, content = _status(given)
+    found: Record = {}
+
+    def run() -> int:
+        verdict = compare(*asked, *words, **options)
+        found.update(as_json(verdict))
+        paragraph = filled(verdict.paragraph, indent="")
+        say(f"\n{verdict.word}\n\n{paragraph}\n\n{short_path(verdict.folder / PAGE)}")
+        return STATUS.get(verdict.word, NOT_PLANNED)
+
+    status, reason = asking.status_of(run)
+    if reason:
+        found = {"word": "refused" if status == EXIT_BAD_CONFIG else "open", "reason": reason}
     ignore()
     if as_object:
-        os.write(stdout, (json.dumps(content) + "\n").encode())
+        os.write(stdout, (json.dumps(found) + "\n").encode())
     sys.exit(status)
-
-
-def _status(given: Namespace) -> tuple[int, Record]:
-    """Run the comparison: its exit status, and the verdict or the reason for none as JSON."""
-    options = vars(given)
-    words = options.pop("overrides")
-    schemes_and_task = [options.pop(name) for name in ("ours", "theirs", "task")]
-    try:
-        verdict = compare(*schemes_and_task, *words, **options)
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        return stopped.status, {"word": "open", "reason": str(stopped)}
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return EXIT_BAD_CONFIG, {"word": "refused", "reason": str(error)}
-    except OSError as error:
-        print(of_system(error), file=sys.stderr)
-        return EXIT_FAILED, {"word": "open", "reason": of_system(error)}
-    paragraph = filled(verdict.paragraph, indent="")
-    say(f"\n{verdict.word}\n\n{paragraph}\n\n{short_path(verdict.folder / PAGE)}")
-    return STATUS.get(verdict.word, NOT_PLANNED), as_json(verdict)

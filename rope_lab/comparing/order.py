@@ -55,14 +55,11 @@ class Order:
             raise ConfigError(f"--difference {self.difference:g}: must be a number above 0")
         if self.most_pairs < FEWEST_PAIRS:
             raise ConfigError(f"--pairs-at-most {self.most_pairs}: must be {FEWEST_PAIRS} or more")
-        for path in (self.folder, *self.folder.parents):
-            if path.exists() and not path.is_dir():
-                raise ConfigError(f"--out {self.folder}: {path} is not a directory")
-        if self.folder.is_symlink() and not self.folder.exists():
-            raise ConfigError(f"--out {self.folder}: is a link to nothing")
         code = self.folder / CODE
-        if code.is_symlink() or (code.exists() and not code.is_dir()):
-            raise ConfigError(f"{code}: is not a directory, and copies would go there")
+        for path in (code, *code.parents):
+            is_link = path.is_symlink() and (path == code or not path.exists())
+            if is_link or (path.exists() and not path.is_dir()):
+                raise ConfigError(f"--out {self.folder}: {path} is not a directory")
         if run_name(self.ours) == run_name(self.theirs):
             raise ConfigError(f"{self.ours} and {self.theirs}: have the same name; rename a file")
 

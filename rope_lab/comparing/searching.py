@@ -90,7 +90,7 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
     else:
         waiting = [rates.jobs[cell] for cell in state.missing]
         seconds, source = run_seconds(waiting, order.launcher), "from a few steps"
-    asks(Bill("search", plan.left(state), seconds, source, order.at_once))
+    asks(Bill("search", state.left, seconds, source, order.at_once))
 
 
 def _gain(order: Order, run: Run) -> float:

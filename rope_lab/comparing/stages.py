@@ -4,6 +4,8 @@ verdict.
 """
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rope_lab.comparing import fixed
@@ -25,10 +27,9 @@ from rope_lab.files import digest, write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill, mean_of_ended
-from rope_lab.results.plans.freeze import Draft
-from rope_lab.results.plans.number_of_pairs import number_of_pairs, reason, smallest_difference
+from rope_lab.results.plans.number_of_pairs import number_of_pairs, smallest_difference
 from rope_lab.results.plans.outcomes import of_study
-from rope_lab.results.plans.study import NAME, Study, position_of, run_name
+from rope_lab.results.plans.study import NAME, Study, called, position_of, run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.kept import keep, read_kept
 from rope_lab.results.records.known import known_seeds
@@ -147,40 +148,43 @@ def _frozen(order: Order, found: Found) -> str:
     wanted = order.difference or smallest_difference(measure, float(baseline))
     if not wanted:
         raise ConfigError("the baseline's mean is 0 in the search: set --difference")
-    size = number_of_pairs(result.differences, wanted, order.most_pairs)
+    pairs, reason = number_of_pairs(result.differences, wanted, order.most_pairs, measure)
     ours, theirs = (f"{scheme} train.lr={rate:g}" for scheme, rate in best.items())
-    draft = Draft(
-        name=re.sub(r"[^\w-]+", "-", order.folder.name)[:60].strip("-") or "comparison",
-        ours=ours,
-        theirs=theirs,
-        task=order.copied(order.task),
-        scale=order.scale,
-        measure=measure,
-        report=result.comparison.report,
-        settings=fixed.settings(order, found.runs),
-        reason=reason(size, measure, len(result.pairs)),
-        difference=wanted,
-        diverged=_diverged(measure, found.runs),
-        code=order.code_digests,
-    )
-    seeds = _fresh_seeds(order, draft, size.pairs)
+    study = {
+        "hypothesis": f"{called(ours)} is ahead of {called(theirs)}.",
+        "reason": reason,
+        "rows": freeze.ROWS,
+        "task": order.copied(order.task),
+        "scale": order.scale,
+        "settings": fixed.settings(order, found.runs),
+        "seeds": [ours, theirs],
+        "higher_is_better": measure.higher_is_better,
+        "diverged": _diverged(measure, found.runs),
+        "difference": wanted,
+        "code": order.code_digests,
+        **freeze.tests_of([ours, theirs], measure, result.comparison.report),
+    }
+    name = re.sub(r"[^\w-]+", "-", order.folder.name)[:60].strip("-") or "comparison"
+    text = partial(freeze.plan_text, name, study)
+    seeds = _fresh_seeds(order, text, pairs)
     rates = ", ".join(f"{run_name(scheme)} {rate:g}" for scheme, rate in best.items())
     say(filled(f"learning rates: {rates}, of {len(found.rates)}"))
-    say(filled(draft.reason, indent=""))
+    say(filled(reason, indent=""))
     say(filled(f"frozen: {short_path(order.folder / NAME)}, {seeds_text(seeds)}, sign-flip test"))
-    return freeze.plan_text(draft, seeds)
+    return text(seeds)
 
 
-def _fresh_seeds(order: Order, draft: Draft, pairs: int) -> list[int]:
+def _fresh_seeds(order: Order, text: Callable[[list[int]], str], pairs: int) -> list[int]:
     """Seeds that neither a known run nor another plan has. The very same plan again, after a kill
     or a deletion, has the seeds that it had.
+
+    text: of the plan with these seeds
     """
     own = tries.of_folder(order.folder)
     others = [line for line in tries.read(order.folder.parent) if line not in own]
     taken = tries.seeds(others) | _known_seeds(order)
     again = freeze.fresh_seeds(pairs, taken)
-    plan = freeze.study_of(freeze.plan_text(draft, again))
-    was_frozen = plan.digest in tries.digests(own)
+    was_frozen = freeze.study_of(text(again)).digest in tries.digests(own)
     return again if was_frozen else freeze.fresh_seeds(pairs, taken | tries.seeds(own))
 
 

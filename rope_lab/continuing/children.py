@@ -8,12 +8,10 @@ from pathlib import Path
 
 from rope_lab.continuing.parents import Parent
 from rope_lab.experiments.launching import RUNS, Asks, made, missing
-from rope_lab.experiments.timing import mean_seconds
-from rope_lab.launch import sweep
+from rope_lab.experiments.timing import bill_of
 from rope_lab.launch.jobs import Job
-from rope_lab.results.comparisons.continued import Key
+from rope_lab.results.comparisons.continued import Key, Ways
 from rope_lab.results.plans.bill import Bill
-from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record, Settings, flat, nested, show
 from rope_lab.train import config
 from rope_lab.train.load import parent_changed
@@ -49,9 +47,7 @@ def further(steps: int, lr: float | None = None) -> Settings:
     return {"train.steps": steps, "train.warmup": round(WARMUP * steps)} | rate
 
 
-def all_made(
-    jobs: Jobs, folder: Path, launcher: Record, ask: Asks, command: str
-) -> dict[Key, list[Run]]:
+def all_made(jobs: Jobs, folder: Path, launcher: Record, ask: Asks, command: str) -> Ways:
     """The runs of all jobs by key; those that are missing are made, each once though it may stand
     under several keys. Raises Stopped.
     """
@@ -63,7 +59,7 @@ def all_made(
     if waiting:
         ask(_bill(waiting, launcher, command))
     runs = made(every, folder, launcher, command, shows_scores=True)
-    found: dict[Key, list[Run]] = {}
+    found: Ways = {}
     for key, those in jobs.items():
         found[key] = [runs[once[job.identity.run_id]] for job in those]
     return found
@@ -83,8 +79,7 @@ def _bill(jobs: Sequence[Job], launcher: Record, command: str) -> Bill:
         kind = job.cfg.position["_target_"], job.cfg.train.seq_len
         kinds.setdefault(kind, []).append(job)
     counts = {_typical(alike): len(alike) for alike in kinds.values()}
-    seconds, source = mean_seconds(counts, launcher), f"from a few steps of {len(counts)}"
-    return Bill(command, len(jobs), seconds, source, sweep.shares(launcher)[0])
+    return bill_of(command, counts, launcher)
 
 
 def _typical(alike: Sequence[Job]) -> Job:

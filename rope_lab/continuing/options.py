@@ -5,22 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from rope_lab.experiments.asking import exit_after
-from rope_lab.text import ConfigError, Words, argument_parser, say, short_path
+from rope_lab.experiments import asking
+from rope_lab.text import ConfigError, Words, say, short_path
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import split_hydra
 
 
 def parser(command: str, about: str) -> ArgumentParser:
     """A parser with the runs, and the options of both commands."""
-    made = argument_parser(command, about)
+    made = asking.parser(command, about, "--at-most")
     add = made.add_argument
     add("runs", nargs="+", metavar="RUN", help="folders of runs; also hydra/launcher=…")
     add("--lr", type=float, help="of further training (default: that of the runs)")
-    add("--out", metavar="FOLDER", help=f"default: below results/{command}")
-    add("--jobs", type=int, help="parallel runs (default: one per core)")
-    add("--yes", action="store_true", help="begin without a question")
-    add("--at-most", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
     add_allow(made)
     return made
 
@@ -39,4 +35,4 @@ def exit_after_page(made: ArgumentParser, words: Words, write: Callable[..., Pat
             raise ConfigError(f"{made.prog}: {remedy}")
         say(short_path(write(folders, hydra=hydra, **options)))
 
-    exit_after(run)
+    asking.exit_after(run)

@@ -119,9 +119,7 @@ def jobs(
     for target in targets:
         for key, changed in _keys(every[0], target, further(steps, lr)):
             changed |= {"eval.lengths": lengths, "eval.every": max(steps, 1)}
-            found[key] = []
-            for parent in every:
-                found[key].append(child(parent, changed, key.label, folder))
+            found[key] = [child(parent, changed, key.label, folder) for parent in every]
     return found
 
 

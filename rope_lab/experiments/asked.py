@@ -42,9 +42,13 @@ def check_own(schemes: Iterable[str], common: Sequence[str]) -> None:
 
 def check_scheme(cfg: Config) -> None:
     """Raises ConfigError if the scheme of a run is the user's own and fails one of our checks."""
-    if not instantiate.own_modules(cfg.position):
-        return
-    for kind, failed, message in check(trainer.resolve(cfg), "position"):
+    if instantiate.own_modules(cfg.position) and (failed := failure(trainer.resolve(cfg))):
+        raise ConfigError(f"{cfg.names.position} {failed}; rope-lab check says more")
+
+
+def failure(cfg: Config) -> str:
+    """The first of our checks that the scheme of a resolved run fails; empty if none."""
+    for kind, failed, message in check(cfg, "position"):
         if kind == "WRONG":
-            said = f"{cfg.names.position} fails the check {failed}: {message}"
-            raise ConfigError(f"{said}; rope-lab check says more")
+            return f"fails the check {failed}: {message}"
+    return ""

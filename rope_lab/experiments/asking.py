@@ -3,6 +3,7 @@
 import re
 import signal
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -10,10 +11,21 @@ from rope_lab.command import process_is_ours
 from rope_lab.experiments.launching import Asks, Stopped
 from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
 from rope_lab.results.plans.bill import Bill, duration
-from rope_lab.text import ConfigError, filled, of_system, say
+from rope_lab.text import ConfigError, argument_parser, filled, of_system, say
 from rope_lab.train.stop import ignore
 
 LEAST_RATES = 3  # of a search
+
+
+def parser(command: str, about: str, limit: str = "--budget") -> ArgumentParser:
+    """A parser with the options of all commands that ask; limit: that of the time."""
+    made = argument_parser(command, about)
+    add = made.add_argument
+    add("--out", metavar="FOLDER", help=f"default: below results/{command}")
+    add("--jobs", type=int, help="parallel runs (default: one per core)")
+    add("--yes", action="store_true", help="begin without a question")
+    add(limit, default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
+    return made
 
 
 def hours(option: str, text: str) -> float | None:
@@ -72,20 +84,24 @@ def _says_yes() -> bool:
             signal.signal(signal.SIGINT, handler)
 
 
-def exit_after(call: Callable[[], int | None]) -> NoReturn:
-    """Call, and exit: with the status that it returns, None for 0, or with that of the reason why
-    it stopped, which is printed.
+def status_of(call: Callable[[], int | None]) -> tuple[int, str]:
+    """Call: the status that it returns, None for 0, or that of the reason why it stopped, which is
+    printed; and this reason.
     """
     try:
-        status = call()
+        return call() or 0, ""
     except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        status = stopped.status
+        status, reason = stopped.status, str(stopped)
     except ConfigError as error:
-        print(error, file=sys.stderr)
-        status = EXIT_BAD_CONFIG
+        status, reason = EXIT_BAD_CONFIG, str(error)
     except OSError as error:
-        print(of_system(error), file=sys.stderr)
-        status = EXIT_FAILED
+        status, reason = EXIT_FAILED, of_system(error)
+    print(reason, file=sys.stderr)
+    return status, reason
+
+
+def exit_after(call: Callable[[], int | None]) -> NoReturn:
+    """Call, and exit with its status."""
+    status, _ = status_of(call)
     ignore()
     sys.exit(status)

@@ -86,7 +86,7 @@ def made(
     if waiting:
         launch(launcher, waiting, name, shows_scores)
     runs = ended(jobs, folder)
-    if len(runs) < len(jobs):
+    if len(runs) < len(jobs):  # a record cannot be read
         raise Stopped(f"{len(runs)} of {len(jobs)} runs have ended; the same command resumes")
     return runs
 
@@ -113,27 +113,24 @@ class RateSearch:
 
     def progress(self) -> Progress:
         """The ended runs and the state of the search; gives each missing run a job."""
-        runs, state = self._read()
-        while new := [cell for cell in state.missing if cell not in self.jobs]:
+        while True:
+            of_jobs = ended(list(self.jobs.values()), self.folder)
+            runs = {cell: of_jobs[job] for cell, job in self.jobs.items() if job in of_jobs}
+            state = self.plan.progress({cell: self.gain(run) for cell, run in runs.items()})
+            new = [cell for cell in state.missing if cell not in self.jobs]
+            if not new:
+                return runs, state
             words = [words_of(self.common, cell) for cell in new]
             self.jobs.update(zip(new, jobs_of(words, self.folder), strict=True))
-            runs, state = self._read()  # new jobs may have ended in an earlier call
-        return runs, state
-
-    def _read(self) -> Progress:
-        """The runs that have ended, of those with a job, and how far the search is."""
-        of_jobs = ended(list(self.jobs.values()), self.folder)
-        runs = {cell: of_jobs[job] for cell, job in self.jobs.items() if job in of_jobs}
-        return runs, self.plan.progress({cell: self.gain(run) for cell, run in runs.items()})
 
     def made(self, launcher: Record, name: str) -> Progress:
         """All its runs, made if they are missing, and what it found. Raises Stopped."""
-        runs, state = self.progress()
-        while state.missing:
+        while True:
+            runs, state = self.progress()
+            if not state.missing:
+                return runs, state
             waiting = [self.jobs[cell] for cell in state.missing]
             launch(launcher, waiting, name, shows_scores=True)
-            runs, state = self.progress()
-        return runs, state
 
 
 def launch(launcher: Record, jobs: Sequence[Job], name: str, shows_scores: bool) -> None:

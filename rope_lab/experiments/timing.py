@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from rope_lab import command
 from rope_lab.experiments.launching import Stopped
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.launch.pool import start_server
+from rope_lab.results.plans.bill import Bill
 from rope_lab.text import ConfigError, Record, first_line
 from rope_lab.train import torch_state
 from rope_lab.train.config import Config
@@ -57,19 +60,17 @@ def _stopped_by_signals() -> Iterator[None]:
         raise Stopped("stopped before the bill; the same command asks again", 128 + stop.caught)
 
 
-def mean_seconds(counts: Mapping[Job, int], launcher: Record) -> float | None:
-    """The mean seconds of runs of several kinds, from steps of one of each, beside as many like it
-    as the launcher would run; None on a cluster.
+def bill_of(stage: str, counts: Mapping[Job, int], launcher: Record) -> Bill:
+    """The bill of runs of several kinds, from a few steps of one of each, beside as many like it as
+    the launcher would run.
 
     counts: how many runs are like each of these
     """
-    total, (at_once, _) = 0.0, sweep.shares(launcher)
-    for job, count in counts.items():
-        seconds = run_seconds([job] * at_once, launcher)
-        if seconds is None:
-            return None
-        total += count * seconds
-    return total / sum(counts.values())
+    at_once, _ = sweep.shares(launcher)
+    each = [run_seconds([job] * at_once, launcher) for job in counts]
+    seconds = None if None in each else float(np.average(each, weights=[*counts.values()]))
+    source = f"from a few steps of {len(counts)}"
+    return Bill(stage, sum(counts.values()), seconds, source, at_once)
 
 
 def seconds_of(cfg: Config) -> float:

@@ -12,6 +12,7 @@ Exit status: 0 done, 12 runs are still missing, 2 refused.
 from argparse import ArgumentParser
 from pathlib import Path
 
+from rope_lab.experiments import asking
 from rope_lab.experiments.asked import check_overrides, check_own
 from rope_lab.experiments.asking import asks, exit_after, hours, rates_and_seeds
 from rope_lab.experiments.launching import folder_of
@@ -20,7 +21,7 @@ from rope_lab.laddering.stages import Ladder
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.ladder import check_projection
 from rope_lab.results.plans.study import run_name
-from rope_lab.text import ConfigError, Words, argument_parser, say, short_path
+from rope_lab.text import ConfigError, Words, say, short_path
 from rope_lab.train import config, plugin
 from rope_lab.train.overrides import key_of, split_hydra
 
@@ -64,7 +65,6 @@ def ladder(
     if projected is not None:
         check_projection(projected, every[-1].parameters)
     check_own(schemes, common)
-    named = {scheme: run_name(scheme) for scheme in schemes}
     asked = Ladder(
         schemes=schemes,
         common=tuple(common),
@@ -72,14 +72,16 @@ def ladder(
         usual=usual.train.lr,
         tried=rates_and_seeds(search, "5x2; 3 rates", least_seeds=1),
         pairs=pairs,
-        folder=folder_of(out, "ladder", usual.names.task, usual.names.scale, *named.values()),
+        folder=folder_of(
+            out, "ladder", usual.names.task, usual.names.scale, *map(run_name, schemes)
+        ),
         launcher=sweep.side_by_side(hydra, jobs),
     )
-    climbed = stages.climb(asked, asks(yes, hours("--budget", budget)))
+    rungs, at_end = stages.climb(asked, asks(yes, hours("--budget", budget)))
     from rope_lab.results.views import ladder_page  # here: slow to import
 
     page = asked.folder / ladder_page.PAGE
-    ladder_page.write(page, climbed.rungs, climbed.rates, named, climbed.at_end, projected)
+    ladder_page.write(page, rungs, at_end, projected)
     return page
 
 
@@ -103,7 +105,7 @@ def _asked(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
 
 
 def _parser() -> ArgumentParser:
-    parser = argument_parser("ladder", __doc__)
+    parser = asking.parser("ladder", __doc__)
     add = parser.add_argument
     add("words", nargs="+", metavar="NAME=VALUE", help="position=A,B task=TASK and other settings")
     add(
@@ -117,10 +119,6 @@ def _parser() -> ArgumentParser:
     add("--tokens-per-parameter", type=float, help="default: as in the recipe")
     to = "project the lead to a size, 2e7"
     add("--to", dest="projected", type=float, metavar="PARAMETERS", help=to)
-    add("--out", metavar="FOLDER", help="default: below results/ladder")
-    add("--jobs", type=int, help="parallel runs (default: one per core)")
-    add("--yes", action="store_true", help="begin without a question")
-    add("--budget", default="", metavar="TIME", help="2h or 30min: refuse a larger bill")
     return parser
 
 

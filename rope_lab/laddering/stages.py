@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rope_lab.experiments.launching import Asks, RateSearch, jobs_of, made, missing, words_of
-from rope_lab.experiments.timing import mean_seconds
+from rope_lab.experiments.timing import bill_of
 from rope_lab.laddering.sizes import SEARCHED, ModelSize, carried
-from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.ladder import LOSS, Rung
-from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.freeze import FIRST_SEED
-from rope_lab.results.plans.rates import Cell, Search, SearchState
+from rope_lab.results.plans.rates import Cell, Rates, Search, SearchState
 from rope_lab.text import Record
 
 SEARCH_SEED = 100  # the first seed of the search
-Rates = dict[str, list[float]]  # of each scheme, at each size
 
 
 @dataclass(frozen=True)
@@ -69,21 +66,10 @@ class Ladder:
         return jobs_of([words_of(common, cell) for cell in cells], self.folder)
 
 
-@dataclass(frozen=True)
-class Climbed:
-    """A ladder with all its runs.
-
-    rungs:  of each size; rates: of each scheme at each size
-    at_end: scheme and size of each search whose best rate is the lowest or the highest tried
+def climb(ladder: Ladder, asks: Asks) -> tuple[list[Rung], list[tuple[str, str]]]:
+    """Make the runs that are missing: the runs of each size, and scheme and size of each search
+    whose best rate is the lowest or the highest tried. Raises Stopped.
     """
-
-    rungs: list[Rung]
-    rates: Rates
-    at_end: list[tuple[str, str]]
-
-
-def climb(ladder: Ladder, asks: Asks) -> Climbed:
-    """Make the runs that are missing. Raises Stopped."""
     small = ladder.sizes[:SEARCHED]
     searches = [ladder.search(size) for size in small]
     _ask(ladder, [search.progress()[1] for search in searches], asks)
@@ -94,7 +80,7 @@ def climb(ladder: Ladder, asks: Asks) -> Climbed:
         at_end += [(scheme, size.name) for scheme in state.at_end]
     rates = ladder.rates(best)
     rungs = [_rung(ladder, number, rates) for number in range(len(ladder.sizes))]
-    return Climbed(rungs, rates, at_end)
+    return rungs, at_end
 
 
 def _rung(ladder: Ladder, number: int, rates: Rates) -> Rung:
@@ -117,8 +103,7 @@ def _ask(ladder: Ladder, states: Sequence[SearchState], asks: Asks) -> None:
             (job,) = ladder.jobs(size, [Cell(ladder.schemes[0], ladder.usual, FIRST_SEED)])
             timed[job] = count
     if timed:
-        seconds, at_once = mean_seconds(timed, ladder.launcher), sweep.shares(ladder.launcher)[0]
-        asks(Bill("ladder", sum(counts), seconds, "from a few steps at each size", at_once))
+        asks(bill_of("ladder", timed, ladder.launcher))
 
 
 def _missing(ladder: Ladder, states: Sequence[SearchState]) -> list[int]:
@@ -126,7 +111,7 @@ def _missing(ladder: Ladder, states: Sequence[SearchState]) -> list[int]:
     if any(state.missing for state in states):
         counts = [len(ladder.schemes) * ladder.pairs] * len(ladder.sizes)
         for number, state in enumerate(states):
-            counts[number] += ladder.search(ladder.sizes[number]).plan.left(state)
+            counts[number] += state.left
         return counts
     rates, counts = ladder.rates([state.best for state in states]), []
     for number, size in enumerate(ladder.sizes):

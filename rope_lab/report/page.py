@@ -16,7 +16,7 @@ from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import Setup, seeds
 from rope_lab.results.views import advice, plan_page, probes, verdicts
 from rope_lab.results.views import render as vega
-from rope_lab.results.views.figures import verdicts as forest
+from rope_lab.results.views.forest import forest
 from rope_lab.results.views.pages import Content
 from rope_lab.results.views.probes import Probed
 from rope_lab.results.views.tables import Strong, number
@@ -54,7 +54,7 @@ def render(
         found += [] if content.below else content.verdicts
         sections.append((content, [_section(content, each) for each in content.sections]))
     measured = [verdict for verdict in found if verdict.gain.n]
-    drawing = forest(measured, published, vega.CLEAR).decode() if measured else ""
+    drawing = vega.svg(forest(measured, published), vega.CLEAR).decode() if measured else ""
     data = {
         "sections": [section["data"] for _, each in sections for section in each],
         "probed": [figures.of_attention(each.attention) for each in probed if each.attention],

@@ -85,25 +85,17 @@ def repeat(folder: Path) -> str:
 
 
 def _differences(row: Run, again: Run) -> str:
-    """In what a run differs from its row; empty if in nothing."""
-    before, now = _numbers(row), _numbers(again)
-    for name in sorted({*before, *now}):
-        first, second = before.get(name), now.get(name)
-        is_number = isinstance(first, int | float) and isinstance(second, int | float)
-        same = abs(second - first) <= TOLERANCE if is_number else first == second
-        if not same:
+    """In which number of scores a run differs from its row, or its status; empty if in nothing."""
+    if again.status != row.status:
+        return f"{row}: is {again.status} here, and {row.status} in the entry"
+    if row.status != "finished":
+        return ""
+    lengths = [f"{LENGTH}/{length}" for length in row.slices.get(LENGTH, {})]
+    for name in ["eval/loss", "eval/accuracy", *lengths]:
+        first, second = row.final(name), again.final(name)
+        if first != second and (None in (first, second) or abs(second - first) > TOLERANCE):
             return f"{row}: {name} is {show(second)} here, and {show(first)} in the entry"
     return ""
-
-
-def _numbers(run: Run) -> Record:
-    """The status of a run, and the numbers of which scores are made."""
-    numbers = {"status": run.status}
-    if run.status == "finished":
-        numbers |= {name: run.final(name) for name in ("eval/loss", "eval/accuracy")}
-        for length, (_, share) in run.slices.get(LENGTH, {}).items():
-            numbers[f"{LENGTH}/{length}"] = share
-    return numbers
 
 
 def write() -> None:

@@ -8,11 +8,10 @@ scheme fails a check. These checks run the code of the entry, which could deceiv
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from rope_lab.checking.run import check
+from rope_lab.experiments.asked import failure
 from rope_lab.files import digest
 from rope_lab.identity import NAME, NUMERICS, identify
 from rope_lab.launch.jobs import Job
@@ -26,7 +25,7 @@ from rope_lab.results.records.measures import LENGTH
 from rope_lab.results.records.run import Run
 from rope_lab.scoring.score import PROTOCOL, jobs_of
 from rope_lab.shipped import choices
-from rope_lab.text import LEAKS, ConfigError, Settings, first_three, short_path
+from rope_lab.text import LEAKS, ConfigError, Record, Settings, first_three, short_path
 from rope_lab.train import plugin, provenance
 from rope_lab.train.plugin import FILE
 
@@ -46,7 +45,7 @@ def problems(folder: Path) -> list[str]:
         return [str(error)]
 
 
-def entry(folder: Path) -> dict[str, Any]:
+def entry(folder: Path) -> Record:
     """The content of entry.yaml. Raises ConfigError, also for a link in the folder."""
     check_name(folder.name)
     for path in [folder, *folder.rglob("*")]:
@@ -79,14 +78,14 @@ def check_name(name: str) -> None:
             raise ConfigError(f"{name}: is the name of a scheme of the repository; set --name")
 
 
-def planned(folder: Path, about: dict[str, Any]) -> Jobs:
+def planned(folder: Path, about: Record) -> Jobs:
     """The runs of the protocol with the file of an entry. Raises ConfigError."""
     plugin.forget_files()
-    scheme, runs = str(folder / about["scheme"]), folder / "runs"
+    scheme = str(folder / about["scheme"])
     every = {}
     for task in PROTOCOL["tasks"]:
         corpus = [f"task.corpus={PROTOCOL['corpus']}"] if task in PROTOCOL["settings"] else []
-        every[task] = jobs_of(scheme, task, corpus, runs)
+        every[task] = jobs_of(scheme, task, corpus, folder)
     return every
 
 
@@ -102,7 +101,7 @@ def of_files(folder: Path, every: Jobs) -> list[str]:
     return found
 
 
-def of_rows(folder: Path, about: dict[str, Any], every: Jobs) -> list[str]:
+def of_rows(folder: Path, about: Record, every: Jobs) -> list[str]:
     """Rows that are not of the protocol, or missing."""
     runs, found = read_kept(folder)
     if not runs:
@@ -169,7 +168,7 @@ def _of_recipe(settings: Settings) -> Settings:
     return {key: value for key, value in settings.items() if key not in OF_A_MACHINE}
 
 
-def verdicts(folder: Path, about: dict[str, Any]) -> dict[Path, Result]:
+def verdicts(folder: Path, about: Record) -> dict[Path, Result]:
     """The results of the comparisons in an entry, by their folders. Raises ConfigError."""
     scheme = str(folder / about["scheme"])
     return {plan.parent: verdict(plan, scheme) for plan in sorted(folder.glob(f"*/{study.NAME}"))}
@@ -194,15 +193,13 @@ def verdict(plan: Path, scheme: str) -> Result:
     return result
 
 
-def of_checks(about: dict[str, Any], every: Jobs) -> list[str]:
+def of_checks(about: Record, every: Jobs) -> list[str]:
     """The first check that the scheme fails, in models of every size of the protocol."""
     sizes = {}
     for jobs in every.values():
         cfg = jobs[0].resolved
         sizes.setdefault((str(cfg.model), cfg.train.seq_len), cfg)
     for cfg in sizes.values():
-        for kind, name, message in check(cfg, "position"):
-            if kind == "WRONG":
-                size = f"in the size of {cfg.names.task}"
-                return [f"{about['scheme']} fails the check {name} {size}: {message}"]
+        if failed := failure(cfg):
+            return [f"{about['scheme']}, in the size of {cfg.names.task}, {failed}"]
     return []

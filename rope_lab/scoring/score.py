@@ -9,20 +9,23 @@ corpora/tinyshakespeare.txt; without that file the task is left out, and the exi
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import yaml
 
+from rope_lab.experiments import launching
 from rope_lab.experiments.asked import check_overrides
 from rope_lab.experiments.asking import exit_after
-from rope_lab.experiments.timing import run_seconds
+from rope_lab.experiments.launching import RUNS
+from rope_lab.experiments.timing import bill_of
 from rope_lab.files import write_whole
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
-from rope_lab.launch.jobs import Job, compose_jobs
+from rope_lab.launch.jobs import Job
 from rope_lab.places import CONF, RESULTS
 from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
-from rope_lab.results.plans.bill import Bill
+from rope_lab.results.plans.rates import Cell
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read, read_or_warn, with_those_below
@@ -41,7 +44,7 @@ from rope_lab.text import (
     say,
     short_path,
 )
-from rope_lab.train.overrides import split_hydra, typed
+from rope_lab.train.overrides import split_hydra
 from rope_lab.train.run import OUTCOMES
 from rope_lab.train.trainer import resolve
 
@@ -76,7 +79,7 @@ def score(
     launcher = sweep.side_by_side(hydra, jobs)
     left_out = []
     for task in tasks:
-        of_task = jobs_of(scheme, task, settings, out / "runs")
+        of_task = jobs_of(scheme, task, settings, out)
         try:
             resolve(of_task[0].cfg)
         except MissingText as error:
@@ -110,39 +113,33 @@ def _train(task: str, jobs: list[Job], launcher: Settings) -> int:
     waiting = [job for job in jobs if job.record()["status"] not in OUTCOMES]
     if not waiting:
         return 0
-    at_once, _ = sweep.shares(launcher)
-    seconds = run_seconds(waiting, launcher)
-    bill = Bill(task, len(waiting), seconds, "from a few steps", at_once)
-    say(filled(str(bill)))
+    say(filled(str(bill_of(task, {waiting[0]: len(waiting)}, launcher))))
     return sweep.launch(jobs, launcher, task)
 
 
-def jobs_of(scheme: str, task: str, settings: Sequence[str], runs: Path) -> list[Job]:
+def jobs_of(scheme: str, task: str, settings: Sequence[str], folder: Path) -> list[Job]:
     """The runs of a scheme on a task, at each rate on each seed. Raises ConfigError."""
     scale = PROTOCOL["tasks"][task]
     usual = recipe(task, scale)["train.lr"]
-    common = [f"task={task}", f"scale={scale}", f"position={scheme}", f"out={typed(runs)}"]
-    common += PROTOCOL["settings"].get(task, [])
+    common = [f"task={task}", f"scale={scale}", *PROTOCOL["settings"].get(task, []), *settings]
     every = []
-    for seed in range(PROTOCOL["seeds"]):
-        for factor in PROTOCOL["rates"]:
-            own = [f"train.lr={usual * factor:g}", f"seed={seed}"]
-            every.append(["wandb.mode=disabled", *common, *settings, *own])
-    return compose_jobs(every)
+    for seed, factor in product(range(PROTOCOL["seeds"]), PROTOCOL["rates"]):
+        every.append(launching.words_of(common, Cell(scheme, usual * factor, seed)))
+    return launching.jobs_of(every, folder)
 
 
-def of_protocol(scheme: str, runs: Path, settings: Sequence[str] = ()) -> list[Run]:
-    """The runs in a folder that are the protocol's with today's code of a scheme."""
+def of_protocol(scheme: str, folder: Path, settings: Sequence[str] = ()) -> list[Run]:
+    """The runs of a folder that are the protocol's with today's code of a scheme."""
     ids = set()
     for task in PROTOCOL["tasks"]:
-        ids |= {job.identity.run_id for job in jobs_of(scheme, task, settings, runs)}
-    return [run for run in read(runs)[0] if run.run_id in ids]
+        ids |= {job.identity.run_id for job in jobs_of(scheme, task, settings, folder)}
+    return [run for run in read(folder / RUNS)[0] if run.run_id in ids]
 
 
 def write(scheme: str, out: Path, settings: Sequence[str]) -> None:
     """Write the page of a scheme: its scores so far, beside those of the kept runs."""
     kept = read_or_warn(with_those_below(RESULTS))
-    mine = as_if_kept(of_protocol(scheme, out / "runs", settings), kept)
+    mine = as_if_kept(of_protocol(scheme, out, settings), kept)
     recipes = {run.recipe_id for run in mine}
     setups = setups_of([*kept, *mine], Published())
     shown = [each for each in all_columns(setups) if each.setup.recipe_id in recipes]

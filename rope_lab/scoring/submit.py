@@ -34,7 +34,7 @@ def submit(scheme: str, by: str, name: str = "") -> Path:
     own = FILE.fullmatch(scheme)
     if not own:
         raise ConfigError(f"{scheme}: an entry is a file, ./mine.py; ours are on the page already")
-    runs = of_protocol(scheme, RESULTS / "score" / run_name(scheme) / "runs")
+    runs = of_protocol(scheme, RESULTS / "score" / run_name(scheme))
     if not runs:
         remedy = f"rope-lab score {scheme}, without --out, makes its runs"
         raise ConfigError(f"{scheme}: has no scores; {remedy}")

@@ -18,14 +18,9 @@ from rope_lab.results.records.setups import Arm
 
 def samples(arm: Arm, measure: Measure) -> pd.DataFrame:
     """The values of an arm under a measure that are recorded: `value pair_as`, by seed."""
-    values = [measure.of(run) for run in arm.runs]
-    recorded = [pair for pair in zip(arm.runs, values, strict=True) if not pd.isna(pair[1])]
-    columns = {
-        "value": np.array([value for _, value in recorded], float),
-        "pair_as": [run.pair_as for run, _ in recorded],
-    }
-    seeds = pd.Index([run.seed for run, _ in recorded], dtype=int, name="seed")
-    return pd.DataFrame(columns, seeds)
+    rows = [(run.seed, measure.of(run), run.pair_as) for run in arm.runs]
+    table = pd.DataFrame(rows, columns=["seed", "value", "pair_as"])
+    return table.astype({"seed": int, "value": float}).dropna(subset="value").set_index("seed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +56,9 @@ class Comparison:
 
     def pairs(self) -> pd.DataFrame:
         """The values of runs that may be paired, `ours theirs`, by seed."""
-        ours, theirs = samples(self.ours, self.measure), samples(self.theirs, self.measure)
-        both = ours.merge(theirs, on=["seed", "pair_as"], suffixes=("_ours", "_theirs"))
-        values = both[["value_ours", "value_theirs"]].set_axis(["ours", "theirs"], axis="columns")
-        return values.sort_index()
+        ours = samples(self.ours, self.measure).rename(columns={"value": "ours"})
+        theirs = samples(self.theirs, self.measure).rename(columns={"value": "theirs"})
+        return ours.merge(theirs, on=["seed", "pair_as"]).sort_index()[["ours", "theirs"]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,9 +136,7 @@ class Result:
 
     @property
     def means(self) -> tuple[float, float]:
-        """Of ours and theirs over the pairs; nan if pairs are counted."""
-        if self.measure.counts:
-            return math.nan, math.nan
+        """Of ours and theirs over the pairs."""
         return self.pairs.ours.mean(), self.pairs.theirs.mean()
 
     @property
@@ -156,7 +148,7 @@ class Result:
     @property
     def at_chance(self) -> bool:
         """Whether neither mean is above the score of a guess, by more than two standard errors;
-        false of another number than the task's own.
+        false of another number than the task's own, and of a planned test.
         """
         asked = self.comparison
         guess = asked.report.guess

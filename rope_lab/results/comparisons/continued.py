@@ -4,12 +4,10 @@ Each way has a run for each parent; runs of one parent are pairs.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rope_lab.results.comparisons.answers import Comparison, answered
-from rope_lab.results.comparisons.stats import Interval
-from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
+from rope_lab.results.comparisons.stats import NOTHING, Interval
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
@@ -44,7 +42,7 @@ class Key:
         return f"{self.way} {self.times}".rstrip() + further
 
 
-Ways = Mapping[Key, list[Run]]
+Ways = dict[Key, list[Run]]
 
 
 def check_alike(ways: Ways) -> None:
@@ -118,8 +116,12 @@ class Continued:
                 return other
         return None
 
-    def difference(self, key: Key, other: Key) -> Interval:
-        """One way − another over parents, with its 95% interval."""
+    def difference(self, key: Key, other: Key | None) -> Interval:
+        """One way − another over parents, with its 95% interval; nothing without another, or if a
+        run of either diverged.
+        """
+        if other in (None, key) or self.diverged(key) or self.diverged(other):
+            return NOTHING
         arms = (Arm(each.label, tuple(self.ways[each])) for each in (key, other))
         return answered(Comparison(self.report, self.measure, *arms)).difference
 
@@ -127,16 +129,10 @@ class Continued:
         """How many runs of a way diverged."""
         return sum(run.status == "diverged" for run in self.ways[key])
 
-    def is_better(self, found: Interval) -> bool:
-        """Whether an interval, of enough pairs to have one, lies on the better side of 0."""
-        if found.n < FEWEST_PAIRS:
-            return False
-        return found.low > 0 if self.measure.higher_is_better else found.high < 0
-
 
 def by_length(ways: Ways, report: TaskReport) -> list[Continued]:
     """The ways to read each length, compared by what they read there."""
-    found: dict[str, dict[Key, list[Run]]] = {}
+    found: dict[str, Ways] = {}
     for key, runs in ways.items():
         found.setdefault(key.times, {})[key] = runs
     continued = []
@@ -160,15 +156,10 @@ def steps_until_as_good(continued: Continued, key: Key) -> list[float]:
     at_end = {run.seed: run.final(metric) for run in untrained}
     found = []
     for run in continued.ways[key]:
-        last_worse, next_step = -1, 0.0
-        points = run.points(metric)
-        for number, (_, value) in enumerate(points):
-            is_last = number == len(points) - 1
-            parents = at_end if is_last else before
+        first, parents = math.inf, at_end
+        for step, value in reversed(run.points(metric)):
             if sign * value < sign * parents[run.seed]:
-                last_worse = number
-        if last_worse >= 0:
-            later = points[last_worse + 1 :]
-            next_step = later[0][0] if later else math.inf
-        found.append(math.inf if run.status == "diverged" else next_step)
+                break
+            first, parents = float(step), before
+        found.append(math.inf if run.status == "diverged" else first)
     return found

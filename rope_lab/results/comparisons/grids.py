@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from rope_lab.results.comparisons.answers import Result, answered
-from rope_lab.results.comparisons.unplanned import between
+from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Settings, one_line
@@ -84,9 +83,7 @@ class Sweep:
         return self._between(ours, theirs) if ours and theirs else None
 
     def _between(self, ours: Arm, theirs: Arm) -> Result:
-        usual = self.setups[0]
-        asked = between(usual, ours.scheme, theirs.scheme, measure=self.measure, test="")
-        return answered(replace(asked, ours=ours, theirs=theirs))
+        return answered(Comparison(self.report, self.measure, ours, theirs))
 
     def _best_arm(self, scheme: str) -> Arm | None:
         """The runs of a scheme at its best value that are compared; None if it has none."""

@@ -14,8 +14,7 @@ import pandas as pd
 from scipy import optimize
 
 from rope_lab.results.comparisons.answers import Comparison, answered
-from rope_lab.results.comparisons.stats import NOTHING, Interval, t_interval
-from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
+from rope_lab.results.comparisons.stats import FEWEST_PAIRS, NOTHING, Interval, t_interval
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.run import Run
@@ -106,20 +105,22 @@ def fitted(compute: Sequence[float], losses: Sequence[float]) -> Law | None:
 
 def speedup(law: Law, loss: float, lead: float) -> float:
     """The effective speedup (Marin's definition) at equal tokens per second: the time in which the
-    baseline would reach the scheme's loss, over the scheme's time. nan below the law's floor.
+    baseline would reach the scheme's loss, over the scheme's time. Infinite below the law's floor.
 
     loss: of the baseline at this size, L; for a loss of L − lead it needs
           C · ((L − floor) / (L − lead − floor))^(1/exponent)
     """
     ours, theirs = loss - lead - law.floor, loss - law.floor
-    if ours <= 0 or theirs <= 0:
+    if theirs <= 0:
         return math.nan
+    if ours <= 0:
+        return math.inf
     return (theirs / ours) ** (1 / law.exponent)
 
 
 def speedups(law: Law | None, loss: float, lead: Interval) -> Interval:
     """The speedup of a lead, and of the ends of its interval; nothing if that includes 0."""
-    if law is None or not is_clear(lead):
+    if law is None or not lead.side:
         return NOTHING
     mean, low, high = (speedup(law, loss, each) for each in (lead.mean, lead.low, lead.high))
     return Interval(mean, low, high, lead.n)
@@ -156,28 +157,18 @@ class Lead:
         return t_interval([line[0] for line in self.lines])
 
     def projected(self, parameters: float) -> Interval:
-        """The lead at another size, by the line of each seed. Raises ConfigError beyond FARTHEST
-        times the largest size.
-        """
-        check_projection(parameters, self.rungs[-1].parameters)
+        """The lead at another size, by the line of each seed; see `check_projection`."""
         place = math.log2(parameters)
         return t_interval([float(np.polyval(line, place)) for line in self.lines])
-
-
-def is_clear(lead: Interval) -> bool:
-    """Whether the interval of a lead excludes 0; fewer than FEWEST_PAIRS pairs have no interval."""
-    return lead.n >= FEWEST_PAIRS and (lead.low > 0 or lead.high < 0)
 
 
 def may_change_sign(largest: Interval, slope: Interval) -> bool:
     """Whether a lead may change its sign at larger sizes: unless its interval at the largest size,
     and that of its slope, exclude it.
     """
-    if not is_clear(largest) or slope.n < FEWEST_PAIRS:
-        return True
-    if largest.low > 0:
-        return not slope.low >= 0  # also of nan
-    return not slope.high <= 0
+    side = largest.side
+    grows = slope.n >= FEWEST_PAIRS and min(side * slope.low, side * slope.high) >= 0
+    return not (side and grows)
 
 
 def check_projection(parameters: float, largest: int) -> None:

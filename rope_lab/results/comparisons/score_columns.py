@@ -20,6 +20,7 @@ from rope_lab.shipped import recipe
 FEWEST_SEEDS = 3  # seeds
 RATES = (0.5, 1, 2)  # learning rates, of the recipe's
 RESAMPLES = 2000
+Scores = dict[str, pd.Series]  # of each scheme, by seed
 OF_A_MACHINE = ("train.precision", "device")  # settings that `auto` leaves to the machine
 
 
@@ -33,8 +34,8 @@ class Column:
     """
 
     setup: Setup
-    usual: dict[str, pd.Series]
-    scores: dict[str, pd.Series]
+    usual: Scores
+    scores: Scores
     searched: set[str]
     length: int | None = None
 
@@ -83,15 +84,14 @@ def longest(setup: Setup) -> int | None:
     return max(setup.lengths)
 
 
-def columns(setup: Setup, setups: list[Setup]) -> list[Column]:
-    """The scores under a recipe: of problems as in training, and of the longest ones."""
-    lengths = [None, longest(setup)] if longest(setup) else [None]
-    return [column(setup, setups, length) for length in lengths]
-
-
 def all_columns(setups: list[Setup]) -> list[Column]:
-    """The scores of every task."""
-    return [each for setup in widest(setups) for each in columns(setup, setups)]
+    """The scores of every task: of problems as in training, and of the longest ones."""
+    found = []
+    for setup in widest(setups):
+        found.append(column(setup, setups))
+        if length := longest(setup):
+            found.append(column(setup, setups, length))
+    return found
 
 
 def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Column:
@@ -173,7 +173,7 @@ def _at_best_rate(table: pd.DataFrame) -> pd.Series:
     )
 
 
-def scores(setup: Setup, length: int | None = None) -> dict[str, pd.Series]:
+def scores(setup: Setup, length: int | None = None) -> Scores:
     """The score of each seed, of each scheme with at least FEWEST_SEEDS; length: of the problems,
     if not those of training. A diverged run has the score 0.
     """

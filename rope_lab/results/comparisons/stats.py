@@ -15,6 +15,7 @@ from scipy import optimize, stats
 
 LEVEL = 0.95
 ALPHA = 0.05
+FEWEST_PAIRS = 3  # of a test and a verdict
 MOST_PAIRS = 10_000
 FAR = 1000.0  # standard errors: the power is 1 there, and nan much farther
 
@@ -30,6 +31,13 @@ class Interval:
 
     def __neg__(self) -> "Interval":
         return Interval(-self.mean, -self.high, -self.low, self.n)
+
+    @property
+    def side(self) -> int:
+        """The side of 0 on which it lies, 1 or -1; 0 if it includes 0, or of too few pairs."""
+        if self.n < FEWEST_PAIRS:
+            return 0
+        return int(self.low > 0) - int(self.high < 0)
 
     @property
     def of_two(self) -> tuple[float, float]:

@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from rope_lab.results.comparisons.answers import Comparison, Family, Result, answer
-from rope_lab.results.comparisons.stats import Interval, t_interval
+from rope_lab.results.comparisons.stats import FEWEST_PAIRS, Interval, t_interval
 from rope_lab.results.records.frame import curve
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.setups import Arm, Setup
 
-FEWEST_PAIRS = 3  # of a test and a verdict
 FEWEST_RATES = 3  # of a search
 
 

@@ -3,8 +3,7 @@
 import math
 
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.stats import ALPHA
-from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
+from rope_lab.results.comparisons.stats import ALPHA, FEWEST_PAIRS
 
 CONFIRMED, REVERSED, REFUTED, UNDECIDED, OPEN = (
     "confirmed",
@@ -56,14 +55,13 @@ def word(result: Result) -> str:
 
 def _no_verdict(result: Result) -> str:
     """Why nothing can be said of an unplanned comparison; empty if something can."""
-    missing = FEWEST_PAIRS - len(result.pairs)
+    missing = max(result.comparison.fewest, FEWEST_PAIRS) - len(result.pairs)
     if missing > 0:
         return "add 1 seed" if missing == 1 else f"add {missing} seeds"
     diverged = sum(run.status == "diverged" for run in result.runs)
     if diverged:
         return "1 run diverged" if diverged == 1 else f"{diverged} runs diverged"
-    has_test = len(result.pairs) >= result.comparison.fewest and not result.at_chance
-    if has_test and math.isnan(result.p_family):
+    if math.isnan(result.p_family) and not result.at_chance:
         return "all pairs differ alike, so there is no test"
     return ""
 

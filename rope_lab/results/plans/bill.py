@@ -1,5 +1,6 @@
 """What runs will cost, before they begin."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ class Bill:
     def hours(self) -> float | None:
         if self.seconds is None:
             return None
-        return self.runs * self.seconds / self.at_once / 3600
+        rounds = math.ceil(self.runs / self.at_once)
+        return rounds * self.seconds / 3600
 
     def __str__(self) -> str:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"

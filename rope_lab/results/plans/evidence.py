@@ -41,8 +41,9 @@ def problems(path: Path, study: Study, found: Runs) -> list[Flaw]:
     for (scheme, seed), run in found.items():
         every += _of_files(study, run)
         for numbers in run.replaced:
-            every.append(Flaw(REPLACED, f"{study.name}: {scheme} seed {seed}: {numbers}"))
-    return sorted(dict.fromkeys(every), key=lambda flaw: WORST_FIRST.index(flaw.word))
+            every.append(Flaw(REPLACED, f"{scheme} seed {seed}: {numbers}"))
+    named = [Flaw(word, f"{study.name}: {line}") for word, line in dict.fromkeys(every)]
+    return sorted(named, key=lambda flaw: WORST_FIRST.index(flaw.word))
 
 
 def removed(path: Path) -> list[str]:
@@ -65,42 +66,41 @@ def _by_commits(path: Path, study: Study, found: Runs) -> Iterator[Flaw]:
     commits = {commit for run in found.values() for commit in run.commit.split(MIXED)}
     for commit in sorted(commits):
         held = _studies_at(path, commit.rstrip("+?"))
-        at = f"{study.name}: commit {commit} of its runs"
+        at = f"commit {commit} of its runs does not hold the study"
         if held is None:
-            yield Flaw(UNKNOWN, f"{study.name}: git cannot show the plan at commit {commit}")
+            yield Flaw(UNKNOWN, f"git cannot show the plan at commit {commit}")
         elif study.name not in held:
-            yield Flaw(LATE, f"{at} does not hold the study at all")
+            yield Flaw(LATE, f"{at} at all")
         elif study != held[study.name]:
-            yield Flaw(EDITED, f"{at} does not hold the study as it stands now")
+            yield Flaw(EDITED, f"{at} as it stands now")
         elif commit.endswith(("+", "?")):
             changed = f"the code of its runs was changed after commit {commit[:-1]}, or may be"
-            yield Flaw(OTHER_CODE, f"{study.name}: {changed}")
+            yield Flaw(OTHER_CODE, changed)
 
 
 def _by_digests(study: Study, found: Runs) -> Iterator[Flaw]:
     """The plan that each run was made for, and the code of rope_lab."""
     for (scheme, seed), run in found.items():
-        name = f"{study.name}: {scheme} seed {seed}"
         if not run.plan:
-            yield Flaw(LATE, f"{name} was not run for a plan")
+            yield Flaw(LATE, f"{scheme} seed {seed} was not run for a plan")
         elif run.plan != study.digest:
-            yield Flaw(EDITED, f"{name} was run for the plan as it was before a change")
+            was = "was run for the plan as it was before a change"
+            yield Flaw(EDITED, f"{scheme} seed {seed} {was}")
         for commit in run.commit.split(MIXED):
             if commit.endswith("+"):
-                changed = f"rope_lab was changed after commit {commit[:-1]}"
-                yield Flaw(OTHER_CODE, f"{study.name}: {changed}")
+                yield Flaw(OTHER_CODE, f"rope_lab was changed after commit {commit[:-1]}")
 
 
 def _of_files(study: Study, run: Run) -> Iterator[Flaw]:
     """The user's own files that a run used, beside those of the plan."""
     if run.plugin and not run.files:
         name = run.position if "position" in run.plugin else run.task
-        yield Flaw(UNKNOWN, f"{study.name}: the files of {name} are in no record of its runs")
+        yield Flaw(UNKNOWN, f"the files of {name} are in no record of its runs")
     for line in run.files:
         file, _, recorded = line.rpartition(" ")
         if file.endswith(".py") and study.code.get(file) != recorded:
             unlike = f"{file} of its runs, {recorded}, is not what the plan names under code"
-            yield Flaw(OTHER_CODE, f"{study.name}: {unlike}")
+            yield Flaw(OTHER_CODE, unlike)
 
 
 @functools.cache

@@ -2,43 +2,17 @@
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import yaml
 
-from rope_lab.results.plans.study import NAME, Plan, Study, called, from_yaml, run_name
+from rope_lab.results.plans.study import NAME, Plan, Study, from_yaml, run_name
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.measures import OF_LENGTHS, Measure
-from rope_lab.text import ConfigError, Record, Settings
+from rope_lab.text import ConfigError, Record
 
 FIRST_SEED = 200
 ROWS = "kept"
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A plan but for its seeds.
-
-    ours, theirs: as plans call them, `mine train.lr=0.002`
-    measure:    the number of a run that is compared
-    settings:   of all runs, that the plan fixes
-    reason:     why it has so many pairs; difference: the smallest one of interest
-    diverged:   the value of a diverged run, in the metric's own unit
-    code:       name and digest of each file of the user's own
-    """
-
-    name: str
-    ours: str
-    theirs: str
-    task: str
-    scale: str
-    measure: Measure
-    report: TaskReport
-    settings: Settings
-    reason: str
-    difference: float
-    diverged: float
-    code: dict[str, str]
 
 
 def measure_of(report: TaskReport, name: str) -> Measure:
@@ -80,33 +54,29 @@ def fresh_seeds(pairs: int, known: Collection[int]) -> list[int]:
     return list(itertools.islice(unused, pairs))
 
 
-def plan_text(draft: Draft, seeds: Sequence[int]) -> str:
-    """The text of a plan.yaml with one study."""
-    schemes, measure = [draft.ours, draft.theirs], draft.measure
+def plan_text(name: str, study: Record, seeds: Sequence[int]) -> str:
+    """The text of a plan.yaml with one study, whose schemes all have these seeds."""
+    study = study | {"seeds": dict.fromkeys(study["seeds"], _seeds(seeds))}
+    given = {key: value for key, value in study.items() if value not in ({}, [])}
+    content = {"studies": {name: given}}
+    return HEAD + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+
+
+def tests_of(schemes: list[str], measure: Measure, report: TaskReport) -> Record:
+    """The primary and the secondary tests of a plan, as plan.yaml has them.
+
+    schemes: as plans call them, `mine train.lr=0.002`
+    """
     compared = {"schemes": schemes, "metric": measure.metric}
     compared |= {"times": measure.times, "unit": measure.unit}
     title = f"{measure.metric} after the last step"
     if measure.is_log:
         title = f"steps to {measure.metric} {measure.reaches:g}"
         compared |= {"value": "log_steps", "reaches": measure.reaches}
-    study = {
-        "hypothesis": f"{called(draft.ours)} is ahead of {called(draft.theirs)}.",
-        "reason": draft.reason,
-        "rows": ROWS,
-        "task": draft.task,
-        "scale": draft.scale,
-        "settings": draft.settings,
-        "seeds": dict.fromkeys(schemes, _seeds(seeds)),
-        "higher_is_better": measure.higher_is_better,
-        "diverged": draft.diverged,
-        "difference": draft.difference,
-        "code": draft.code,
+    return {
         "primary": [{"name": title, "test": "sign_flip", **compared}],
-        "secondary": [] if measure.is_log else _described(draft, [*schemes]),
+        "secondary": _described(measure, report, [*schemes]),
     }
-    given = {key: value for key, value in study.items() if value not in ({}, [])}
-    content = {"studies": {draft.name: given}}
-    return HEAD + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
 
 
 HEAD = """\
@@ -124,13 +94,12 @@ def study_of(text: str) -> Study:
     return studies[0]
 
 
-def _described(draft: Draft, schemes: list[str]) -> list[Record]:
+def _described(measure: Measure, report: TaskReport, schemes: list[str]) -> list[Record]:
     """Secondary tests: steps to the task's first threshold, and how many runs end beyond it."""
-    first = draft.report.first_threshold
-    if first is None:
+    if report.first_threshold is None or measure.is_log:
         return []
-    name, threshold = first
-    if threshold.higher_is_better != draft.measure.higher_is_better:
+    name, threshold = report.first_threshold
+    if threshold.higher_is_better != measure.higher_is_better:
         return []
     common = {"schemes": schemes, "metric": threshold.metric, "reaches": threshold.reaches}
     steps = {"test": "sign_flip", "value": "log_steps", "unit": "log steps"}

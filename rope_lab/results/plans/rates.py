@@ -21,6 +21,7 @@ class Cell(NamedTuple):
     seed: int
 
 
+Rates = dict[str, list[float]]  # of each scheme
 Gains = Mapping[Cell, float]  # of ended runs, higher is better; -inf of a diverged one
 
 
@@ -30,12 +31,14 @@ class SearchState:
 
     missing: runs to make next; none if it has ended
     rates:   all that are tried, from the lowest
+    left:    how many runs it still takes if no rate is added
     best:    the rate of each scheme; empty before the end
     at_end:  the schemes whose best rate is the lowest or the highest all the same
     """
 
     missing: list[Cell]
     rates: list[float]
+    left: int
     best: dict[str, float] = field(default_factory=dict)
     at_end: list[str] = field(default_factory=list)
 
@@ -56,54 +59,37 @@ class Search:
         powers = range(-(self.rates // 2), self.rates - self.rates // 2)
         return [float(f"{self.usual * 2.0**power:.6g}") for power in powers]
 
-    def left(self, state: SearchState) -> int:
-        """How many runs it still takes if no rate is added."""
-        runs = len(state.missing)
-        if runs and all(cell.seed == self.seeds[0] for cell in state.missing):
-            finalists = min(FINALISTS, self.rates)
-            runs += len(self.schemes) * finalists * (len(self.seeds) - 1)
-        return runs
-
     def progress(self, gains: Gains) -> SearchState:
         """The state of the search after the ended runs, and the runs needed next. Replays the
         search from its start, up to the first missing run.
         """
-        rates, widenings = self.grid, WIDENINGS
-        finalists: dict[str, list[float]] = {}  # of each scheme, once every rate has been tried
+        rates, widenings, seeds = self.grid, WIDENINGS, self.seeds[:1]
+        own: Rates = dict.fromkeys(self.schemes, rates)  # then the finalists, on all seeds
         while True:
-            missing = [cell for cell in self._cells(rates, finalists) if cell not in gains]
+            missing = [cell for cell in self._cells(rates, own, seeds) if cell not in gains]
             if missing:
-                return SearchState(missing, rates)
-            best = self._best(rates, finalists, gains)
+                finals = len(self.schemes) * min(FINALISTS, self.rates) * (len(self.seeds) - 1)
+                left = len(missing) + (finals if seeds != self.seeds else 0)
+                return SearchState(missing, rates, left)
+            ranked = {scheme: self._ranked(scheme, own[scheme], seeds, gains) for scheme in own}
+            best = {scheme: first for scheme, (first, *_) in ranked.items()}
             beyond = _beyond(rates, best.values())
             if beyond and widenings:
                 rates = sorted([*rates, *beyond])
                 widenings -= 1
-                finalists = {scheme: [*own, *beyond] for scheme, own in finalists.items()}
-            elif not finalists:
-                for scheme in self.schemes:
-                    ranked = self._ranked(scheme, rates, self.seeds[:1], gains)
-                    finalists[scheme] = ranked[:FINALISTS]
+                own = {scheme: [*each, *beyond] for scheme, each in own.items()}
+            elif seeds != self.seeds:
+                seeds, own = self.seeds, {name: each[:FINALISTS] for name, each in ranked.items()}
             else:
                 at_end = [scheme for scheme, rate in best.items() if _beyond(rates, [rate])]
-                return SearchState([], rates, best, at_end)
+                return SearchState([], rates, 0, best, at_end)
 
-    def _best(
-        self, rates: list[float], finalists: dict[str, list[float]], gains: Gains
-    ) -> dict[str, float]:
-        """The best rate of each scheme so far: on the first seed, or of the finalists on all."""
-        seeds = self.seeds if finalists else self.seeds[:1]
-        best = {}
-        for scheme in self.schemes:
-            best[scheme] = self._ranked(scheme, finalists.get(scheme, rates), seeds, gains)[0]
-        return best
-
-    def _cells(self, rates: list[float], finalists: dict[str, list[float]]) -> list[Cell]:
-        """Every rate on the first seed, then the finalists on all seeds."""
-        cells = [Cell(scheme, rate, self.seeds[0]) for rate in rates for scheme in self.schemes]
-        for seed in self.seeds:
-            for scheme, own in finalists.items():
-                cells += [Cell(scheme, rate, seed) for rate in sorted(own)]
+    def _cells(self, rates: list[float], own: Rates, seeds: Sequence[int]) -> list[Cell]:
+        """Every rate on the first seed, then those of each scheme on all."""
+        cells = [Cell(scheme, rate, seeds[0]) for rate in rates for scheme in self.schemes]
+        for seed in seeds:
+            for scheme, each in own.items():
+                cells += [Cell(scheme, rate, seed) for rate in sorted(each)]
         return list(dict.fromkeys(cells))
 
     def _ranked(

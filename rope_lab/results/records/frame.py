@@ -85,8 +85,7 @@ def scheme_names(runs: list[Run]) -> list[str]:
 
 def curve(run: Run, metric: str) -> pd.Series:
     """The values of a metric by step; empty if a run has none."""
-    steps, values = run.curves.get(metric, ([], []))
-    return pd.Series(values, index=steps, dtype=float)
+    return pd.Series(dict(run.points(metric)), dtype=float)
 
 
 def _scheme(name: str, own: Settings, usual: Settings) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -150,8 +149,7 @@ class Setup:
 
     def arm(self, scheme: str) -> Arm:
         """The runs of a scheme, to be compared."""
-        named = zip(self.runs.scheme, self.runs.run, strict=True)
-        return Arm(scheme, tuple(run for name, run in named if name == scheme))
+        return Arm(scheme, tuple(self.runs.run[self.runs.scheme == scheme]))
 
     def deviations(self) -> list[str]:
         """Each setting that differs from the write-up's."""
@@ -212,23 +210,14 @@ def _settings(rows: pd.DataFrame) -> Settings:
     return rows.run.iloc[0].recipe | ({"code of the task": code} if code else {})
 
 
-class Usualness(NamedTuple):
-    """How usual a recipe is, the larger the more: runs without a parent before others, then those
-    that are most like conf/, then the one of most runs.
+def _usualness(rows: pd.DataFrame) -> tuple[bool, int, int]:
+    """How usual the recipe of some runs is, the larger the more: runs without a parent before
+    others, then those that are most like conf/, then the one of most runs.
     """
-
-    has_no_parent: bool
-    minus_differing: int
-    runs: int
-
-
-def _usualness(rows: pd.DataFrame) -> Usualness:
-    """Of the runs of a recipe; the largest is usual."""
     settings, first = _settings(rows), rows.iloc[0]
     usual = recipe(first.task, first.scale)
     alike = [usual.get(key, value) in (value, "auto") for key, value in settings.items()]
-    has_no_parent = "parent.recipe_id" not in settings
-    return Usualness(has_no_parent, -alike.count(False), len(rows))
+    return "parent.recipe_id" not in settings, -alike.count(False), len(rows)
 
 
 def _usual(recipes: list[pd.DataFrame]) -> list[Settings]:

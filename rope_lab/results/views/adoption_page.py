@@ -15,14 +15,15 @@ from rope_lab.results.comparisons.continued import (
     control_of,
     steps_until_as_good,
 )
-from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
+from rope_lab.results.comparisons.stats import FEWEST_PAIRS
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import charts, render, tables
-from rope_lab.results.views.longer_page import less
+from rope_lab.results.views.longer_page import of_ways
 from rope_lab.results.views.panels import Panel, points_frame
-from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
+from rope_lab.results.views.tables import bullets, escaped, markdown
 
+SIDES = {1: "better", -1: "worse", 0: "no clear difference, neither better nor worse"}
 PAGE, FIGURE = "adopt.md", "adopt.svg"
 
 
@@ -35,7 +36,9 @@ def write(page: Path, continued: Continued, own: str) -> None:
     longest = continued.by_steps()[-1]
     parts = [f"# {escaped(title)}", bullets(conclusions(continued, own))]
     parts.append(f"![Each scheme while it is trained further](figures/{FIGURE})")
-    parts.append(markdown(table(continued, own)))
+    measures = {continued.measure.unit: continued.measure}
+    others = {"the control": control_of}
+    parts.append(markdown(of_ways(continued, control_name(own), measures, others)))
     parts += ["## How to read it", bullets(notes(continued, own))]
     drawn = render.svg(charts.with_title(chart(longest, published, own), title))
     tables.write_page(page, parts, {FIGURE: drawn})
@@ -63,11 +66,8 @@ def _against(continued: Continued, key: Key, own: str) -> str:
     if found.n < FEWEST_PAIRS:
         return f"too few runs, {found.n}, to say whether it is better {with_same}"
     shown = f"{tables.signed(found, measure.digits)} {measure.unit}"
-    if continued.is_better(found):
-        return f"better {with_same}, {shown}"
-    if continued.is_better(-found):
-        return f"worse {with_same}, {shown}"
-    return f"no clear difference, neither better nor worse {with_same}, {shown}"
+    word = SIDES[found.side * measure.sign]
+    return f"{word} {with_same}, {shown}"
 
 
 def _recovery(continued: Continued, key: Key) -> str:
@@ -81,21 +81,6 @@ def _recovery(continued: Continued, key: Key) -> str:
     if median < math.inf:
         return f"as good as before from step {median:.0f} on{on}"
     return f"as good as before within {key.steps} steps on {reached} of {len(steps)} runs"
-
-
-def table(continued: Continued, own: str) -> Table:
-    """A row for each scheme and number of steps."""
-    measure, rows = continued.measure, []
-    for key, runs in continued.ways.items():
-        is_control = key.way == AS_IS
-        row = {"scheme": Strong(control_name(own)) if is_control else key.way}
-        row["further steps"] = str(key.steps)
-        row[measure.unit] = tables.mean_of(measure.values(runs), measure.digits, measure.most)
-        if lost := continued.diverged(key):
-            row[measure.unit] += f", {lost} diverged"
-        row["less the control"] = less(continued, key, control_of(key))
-        rows.append(row)
-    return Table(rows)
 
 
 def control_name(own: str) -> str:

@@ -13,14 +13,11 @@ from pathlib import Path
 import altair as alt
 import pandas as pd
 
-from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep, is_number
-from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.measures import AT
 from rope_lab.results.records.run import one_line
 from rope_lab.results.records.setups import Setup
 from rope_lab.results.views import charts, heat, render, series
-from rope_lab.results.views.forest import forest
 from rope_lab.results.views.panels import Panel, points_frame, titled
 from rope_lab.text import show
 
@@ -189,13 +186,6 @@ def _places(each: Sweep) -> list[float]:
 
 def _has_numbers(each: Sweep) -> bool:
     return all(map(is_number, each.values))
-
-
-def verdicts(
-    found: list[Result], published: Published, settings: render.Config = render.PAPER
-) -> bytes:
-    """The forest plot of measured and published gains as SVG."""
-    return render.svg(forest(found, published), settings)
 
 
 def _title(setup: Setup, panel: Panel) -> str:

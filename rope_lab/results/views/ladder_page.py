@@ -3,7 +3,7 @@ how it grew in training.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import altair as alt
@@ -15,7 +15,6 @@ from rope_lab.results.comparisons.ladder import (
     Lead,
     Rung,
     fitted,
-    is_clear,
     may_change_sign,
     speedups,
 )
@@ -30,27 +29,22 @@ from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markd
 PAGE, FIGURE = "ladder.md", "ladder.svg"
 COLORS = ("#88CCEE", "#44AA99", "#4477AA", "#332288", "#882255", "#1b1d21")  # from the smallest
 DIGITS = LOSS.digits
-Rates = Mapping[str, Sequence[float]]
 
 
 def write(
     page: Path,
     rungs: Sequence[Rung],
-    rates: Rates,
-    names: Mapping[str, str],
     at_end: Sequence[tuple[str, str]],
     to: float | None,
 ) -> None:
     """Write the page and its figure, and print it.
 
-    rates: of each scheme, at each size
-    names: of the schemes, the baseline's first
     at_end: scheme and size of each search whose best rate is the lowest or the highest tried
     to:    parameters at which leads are projected
     """
     first, published = next(iter(rungs[0].runs.values()))[0], Published()
-    report = published.report_of(first)
-    titles = {scheme: published.title(name) for scheme, name in names.items()}
+    report, of_first = published.report_of(first), rungs[0].runs.items()
+    titles = {scheme: published.title(runs[0].position) for scheme, runs in of_first}
     baseline, *others = titles
     leads = [Lead(rungs, scheme, baseline, titles, report) for scheme in others]
     law = fitted([rung.compute for rung in rungs], [rung.loss(baseline) for rung in rungs])
@@ -66,7 +60,7 @@ def write(
     for lead in leads:
         lines += sentences(lead, to)
         sections.append(f"## {escaped(titles[lead.scheme])}")
-        sections.append(markdown(table(lead, rates, law)))
+        sections.append(markdown(table(lead, law)))
     heading = f"{', '.join(titles[each] for each in others)} against {titles[baseline]}"
     parts = [
         f"# {escaped(heading)} on {escaped(report.title)}, {first.scale}: over sizes",
@@ -97,19 +91,19 @@ def sentences(lead: Lead, to: float | None) -> list[str]:
     return lines
 
 
-def table(lead: Lead, rates: Rates, law: Law | None) -> Table:
+def table(lead: Lead, law: Law | None) -> Table:
     """A row a size."""
     rows, pair = [], (lead.baseline, lead.scheme)
     for number, rung in enumerate(lead.rungs):
         row = {"size": rung.name, "parameters": f"{rung.parameters:,}"}
         row["tokens"] = f"{rung.tokens:,}"
         for each in pair:
-            row[f"rate, {lead.titles[each]}"] = f"{rates[each][number]:g}"
+            row[f"rate, {lead.titles[each]}"] = f"{rung.runs[each][0].settings['train.lr']:g}"
         for each in pair:
             losses = LOSS.values(rung.runs[each])
-            row[f"loss, {lead.titles[each]}"] = tables.mean_of(losses, DIGITS)
+            row[f"loss, {lead.titles[each]}"] = tables.mean_of(losses, LOSS)
         found = t_interval(lead.by_size[number])
-        row["lead"] = tables.strong_if(is_clear(found), tables.signed(found, DIGITS))
+        row["lead"] = tables.strong_if(bool(found.side), tables.signed(found, DIGITS))
         equal = speedups(law, rung.loss(lead.baseline), found)
         row["speedup at equal speed"] = tables.interval(equal, ".2f")
         timed = equal.mean * rung.speed(lead.scheme) / rung.speed(lead.baseline)
@@ -139,14 +133,18 @@ def notes(rungs: Sequence[Rung], baseline: str, law: Law | None) -> list[str]:
         "training.",
     ]
     if law is None:
-        lines.append(f"No speedup: the loss of {baseline} does not fall with compute as a law.")
+        lines.append(
+            f"No speedup: the loss of {baseline} does not fall with compute as a law, or one of "
+            "its runs diverged."
+        )
         return lines
     constants = f"{law.floor:.4g} + {law.scale:.4g} · C^-{law.exponent:.4g}"
     lines.append(
         f"Effective speedup (Marin): the time in which {baseline} would reach the loss of the "
         f"scheme, over the scheme's. Its loss is {constants}, C = 6 x parameters x tokens, fitted "
         f"on these {len(rungs)} sizes; the factor of C is taken anew at each size. In brackets: at "
-        "the ends of the lead's interval; of no lead whose interval includes 0."
+        "the ends of the lead's interval; inf: below the floor of that law. None of a lead whose "
+        "interval includes 0."
     )
     return lines
 

@@ -3,6 +3,7 @@ figure.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,9 @@ from rope_lab.results.comparisons.continued import (
     control_of,
     measure_at,
 )
-from rope_lab.results.comparisons.stats import t_interval
-from rope_lab.results.comparisons.unplanned import FEWEST_PAIRS
+from rope_lab.results.comparisons.stats import FEWEST_PAIRS, t_interval
 from rope_lab.results.records.catalogue import Published, TaskReport
-from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS
+from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import charts, render, tables
 from rope_lab.results.views.panels import Colors, Panel, points_frame
@@ -34,6 +34,7 @@ COLORS = (
     *("#882255", "#EE7733", "#CC3311", "#009988", "#332288", "#999933"),
 )
 CONTROL = f"{AS_IS} (control)"
+Others = dict[str, Callable[[Key], Key | None]]  # by name the way that a way is compared with
 
 
 def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
@@ -60,20 +61,27 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
 
 
 def table(reading: Continued, trained: int) -> Table:
-    """A row for each way."""
-    measure, rows = reading.measure, []
-    for key, runs in reading.ways.items():
-        is_control = bool(key.steps) and key.way == AS_IS
-        row = {"way": Strong(CONTROL) if is_control else key.way}
+    """A row for each way: the numbers at two lengths, and the differences."""
+    lengths = (trained, reading.first.length)
+    measures = {f"at {at}": measure_at(reading.report, at) for at in lengths}
+    others = {AS_IS: control_of}
+    if not reading.measure.share:
+        others[WINDOWS] = reading.windows
+    return of_ways(reading, CONTROL, measures, others)
+
+
+def of_ways(found: Continued, control: str, measures: dict[str, Measure], others: Others) -> Table:
+    """A row for each way: its numbers by their columns, and its differences from others by their
+    names.
+    """
+    rows = []
+    for key, runs in found.ways.items():
+        row = {"way": Strong(control) if key.way == AS_IS else key.way}
         row["further training"] = _further(key)
-        for at in (trained, key.length):
-            values = measure_at(reading.report, at).values(runs)
-            row[f"at {at}"] = tables.mean_of(values, measure.digits, measure.most)
-            if lost := reading.diverged(key):
-                row[f"at {at}"] += f", {lost} diverged"
-        row[f"less {AS_IS}"] = less(reading, key, control_of(key))
-        if not measure.share:
-            row[f"less {WINDOWS}"] = less(reading, key, reading.windows(key))
+        for column, measure in measures.items():
+            row[column] = tables.mean_of(measure.values(runs), measure, found.diverged(key))
+        for name, other in others.items():
+            row[f"less {name}"] = less(found, key, other(key))
         rows.append(row)
     return Table(rows)
 
@@ -114,11 +122,9 @@ def less(reading: Continued, key: Key, other: Key | None) -> str:
     """The difference of a way from another one, emphasized if its interval is on the better side;
     none if a run of either diverged.
     """
-    if other is None or other == key or reading.diverged(key) or reading.diverged(other):
-        return tables.NONE
     found = reading.difference(key, other)
     shown = tables.signed(found, reading.measure.digits)
-    return tables.strong_if(reading.is_better(found), shown)
+    return tables.strong_if(found.side == reading.measure.sign, shown)
 
 
 def conclusions(found: list[Continued]) -> list[str]:
@@ -163,12 +169,9 @@ def _context(reading: Continued) -> str:
     """
     lower, pairs = [], 0
     for key in reading.ways:
-        other = reading.windows(key)
-        if other is None or other == key or reading.diverged(key) or reading.diverged(other):
-            continue
-        found = reading.difference(key, other)
+        found = reading.difference(key, reading.windows(key))
         pairs = max(pairs, found.n)
-        if reading.is_better(found):
+        if found.side == reading.measure.sign:
             lower.append(key.way)
     times = reading.first.times
     if not pairs:

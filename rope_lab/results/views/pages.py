@@ -97,7 +97,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     A task's setups are on the page that published.yaml names if `out` has it, else in README.md.
     Text around the marks stays. Raises OSError, and ConfigError for a page without such marks.
     """
-    from rope_lab.results.views import figures  # here: slow to import
+    from rope_lab.results.views import figures, forest, render  # here: slow to import
 
     links, files = figures.draw(content.sections)
     pages: dict[str, list[str]] = {INDEX: []}
@@ -112,7 +112,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     lead = []
     measured = [verdict for verdict in content.verdicts if verdict.gain.n]
     if len(measured) > 2:
-        files[figures.FOREST] = figures.verdicts(measured, content.published)
+        files[figures.FOREST] = render.svg(forest.forest(measured, content.published))
         lead.append(_figure(figures.FOREST))
     lead.append(_verdicts(content) if content.published.compares else PLANNED)
     lead.append(" · ".join(others.values()))

@@ -69,7 +69,7 @@ def schemes(setup: Setup, found: dict[str, Result]) -> Table:
         values, row = setup.of(scheme).value, {"scheme": title(scheme)}
         if setup.versions and not setup.variant:
             row["published"] = " / ".join(setup.versions.get(scheme, [NONE]))
-        row[f"mean, {measure.unit}"] = mean_of(values, measure.digits, measure.most)
+        row[f"mean, {measure.unit}"] = mean_of(values, measure)
         if setup.others:
             column = f"difference from {against}, {measure.better} is better"
             row |= tested(found.get(scheme), column)

@@ -72,11 +72,10 @@ def _row(sweep: Sweep, title: str, cells: list[str]) -> Row:
 
 
 def _means(sweep: Sweep, scheme: str) -> Row:
-    cells, measure = [], sweep.measure
+    cells = []
     for at, values in sweep.scores[scheme].items():
-        cell = mean_of(values.dropna(), measure.digits, measure.most)
-        if (scheme, at) in sweep.diverged:
-            cell += f", {sweep.diverged[scheme, at]} diverged"
+        lost = sweep.diverged.get((scheme, at), 0)
+        cell = mean_of(values.dropna(), sweep.measure, lost)
         cells.append(strong_if(at == sweep.best[scheme], cell))
     return _row(sweep, sweep.published.title(scheme), cells)
 

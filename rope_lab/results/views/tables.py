@@ -11,6 +11,7 @@ import pandas as pd
 from rope_lab.files import check_ours, write_files, write_whole
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
+from rope_lab.results.records.measures import Measure
 from rope_lab.results.views.terminal import say_markdown
 from rope_lab.text import ConfigError, plain
 
@@ -163,17 +164,18 @@ def signed(difference: Interval, digits: int) -> str:
     return interval(difference, f"+.{digits}f")
 
 
-def mean_of(values: Sequence[float], digits: int, most: float = math.inf) -> str:
-    """The mean of a scheme's runs with its 95% interval.
+def mean_of(values: Sequence[float], measure: Measure, diverged: int = 0) -> str:
+    """The mean of a scheme's runs with its 95% interval, and how many others diverged.
 
     The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the
     possible values.
     """
-    found = t_interval(values)
+    found, digits = t_interval(values), measure.digits
     text = interval(found, f".{digits}f")
-    if found.n == 2 or found.low < 0 or found.high > most:
+    if found.n == 2 or found.low < 0 or found.high > measure.most:
         text = f"{found.mean:.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
-    return counted(text, found.n)
+    text = counted(text, found.n)
+    return f"{text}, {diverged} diverged" if diverged else text
 
 
 def counted(text: str, n: int) -> str:

@@ -26,12 +26,16 @@ def fitted(text: str, width: float) -> str:
     """
     parts = []
     for lines in _blocks(text):
+        shown = list(map(_plain, lines))
         if lines[0].startswith(FENCE):
             parts += lines
+        elif max(map(len, shown)) <= width:
+            parts += shown
         elif lines[0].startswith("|"):
-            parts += _table(lines, width)
-        else:
-            parts += _paragraph(lines, width)
+            parts += _stacked(lines, width)
+        else:  # a paragraph, or a list item with later lines below its text
+            joined = " ".join([shown[0], *map(str.strip, shown[1:])])
+            parts += wrapped(joined, width, " " * len(ITEM.match(lines[0])[0]))
     return "\n".join(parts)
 
 
@@ -55,38 +59,21 @@ def _continues(block: list[str], line: str) -> bool:
     return bool(block[0].strip()) and not BEGINS.match(line)
 
 
-def _paragraph(lines: list[str], width: float) -> list[str]:
-    """A paragraph, or a list item with later lines below its text."""
-    shown = list(map(_plain, lines))
-    if max(map(len, shown)) <= width:
-        return shown
-    indent = " " * len(ITEM.match(lines[0])[0])
-    joined = " ".join([shown[0], *map(str.strip, shown[1:])])
-    return wrapped(joined, width, indent)
-
-
-def _table(lines: list[str], width: float) -> list[str]:
-    """A table; if it is wider, the first cell of each row, and below it a line for each other
-    cell, after the name of its column.
+def _stacked(lines: list[str], width: float) -> list[str]:
+    """A table: the first cell of each row, and below it a line for each other cell, after the name
+    of its column.
     """
-    shown = list(map(_plain, lines))
-    if max(map(len, shown)) <= width:
-        return shown
     names, _, *rows = [BETWEEN_CELLS.split(line)[1:-1] for line in lines]
     columns = list(map(str.strip, names))
     stacked = []
     for row in rows:
-        (column, heading), *cells = zip(columns, map(str.strip, row), strict=True)
-        stacked += wrapped(_plain(_named(column, heading)), width, "  ")
-        for column, cell in cells:
-            if cell not in EMPTY:
-                stacked += wrapped("  " + _plain(_named(column, cell)), width, "    ")
+        indent = ""
+        for column, cell in zip(columns, map(str.strip, row), strict=True):
+            if cell not in EMPTY or not indent:
+                named = f"{column}: {cell}" if column else cell
+                stacked += wrapped(indent + _plain(named), width, f"{indent}  ")
+            indent = "  "
     return stacked
-
-
-def _named(column: str, cell: str) -> str:
-    """A cell after the name of its column, if that has one."""
-    return f"{column}: {cell}" if column else cell
 
 
 def _plain(line: str) -> str:

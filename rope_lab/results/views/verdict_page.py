@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 
 from rope_lab.files import write_files
-from rope_lab.places import CONF
 from rope_lab.results.comparisons.stats import ALPHA, t_interval
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
@@ -14,6 +13,7 @@ from rope_lab.results.views.plan_page import text as described
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
 from rope_lab.results.views.verdict import Verdict, p_text
 from rope_lab.results.views.verdicts import gain_text, ratio
+from rope_lab.shipped import choices
 
 PAGE, FIGURE = "verdict.md", "verdict.svg"
 EVIDENCE = (
@@ -130,7 +130,7 @@ def _mean(verdict: Verdict, values: Sequence[float]) -> str:
     measure = verdict.result.measure
     if measure.is_log and len(values):
         return tables.interval(ratio(t_interval(values)), ",.0f")
-    return mean_of(values, measure.digits, measure.most)
+    return mean_of(values, measure)
 
 
 def _milliseconds(runs: tuple[Run, ...]) -> float:
@@ -217,8 +217,7 @@ def not_tested(verdict: Verdict) -> list[str]:
     study, run, rates = verdict.family.study, verdict.run, verdict.rates
     task, published = run_name(study.task), Published()
     others = [report["title"] for name, report in published.tasks.items() if name != task]
-    folder = CONF / "recipe" / task
-    scales = sorted({path.stem for path in folder.glob("*.yaml")} - {study.scale})
+    scales = [scale for scale in choices(f"recipe/{task}") if scale != study.scale]
     settings = run.all_settings
     unusual = [f"the recipe of {study.scale} without {study.unusual}"] if study.unusual else []
     longest = f"{settings['train.seq_len']:,} tokens"
