@@ -34,7 +34,7 @@ $(READY): pyproject.toml constraints.txt
 train: $(READY) ## train a run, a minute or two on a laptop; other settings: make train position=rope seed=1
 	$(RUN) rope_lab.train $(strip $(ARGS) $(TYPED))
 
-quick-table: $(READY) ## run the quick comparison (108 runs, 40 minutes on 2 cores; resumes when run again), then its table
+quick-table: $(READY) ## run the quick comparison (108 runs, 36 minutes on 2 idle cores; resumes when run again), then its table
 	$(RUN) rope_lab table quick wandb.mode=disabled $(ARGS); status=$$?; $(RUN) rope_lab.results && exit $$status
 
 paper-table: $(READY) ## run the comparison at the write-up's own scale, for a GPU; to run it in parts: timeout 9m make …

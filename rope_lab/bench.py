@@ -60,6 +60,9 @@ def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
     how = f"train.precision={precision}", f"train.compile={compiled}"
     trainer = build(load(*settings, *how, f"position={scheme}"))
     if name in others["PEERS"]:
+        if trainer.text.batch.given:
+            given = ", ".join(trainer.text.batch.given)
+            raise ConfigError(f"{name}: does not read what the task gives, {given}; name MODELs")
         trainer = others["in_its_place"](trainer, name)
     steps = itertools.count()
     return lambda: update(trainer, next(steps))
@@ -144,6 +147,8 @@ def main(arguments: Words = None) -> None:
         "--gpu", action="store_true", help="first check which schemes give a CPU's numbers on a GPU"
     )
     given = parser.parse_intermixed_args(arguments)
+    if given.repeats < 1:
+        parser.error("--repeats must be at least 1")
     models = [word for word in given.words if "=" not in word]
     settings = [word for word in given.words if "=" in word]
     for word in settings:

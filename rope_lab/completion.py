@@ -17,7 +17,9 @@ from rope_lab.text import Words, argument_parser, say
 from rope_lab.train.settings import declared
 
 TAKE_OWN_FILES = ("extend", "adopt", "sample", "probe")
-TAKE_SETTINGS = ("compare", "ladder", "train", "sweep", "table", "check", "bench")
+TAKE_SETTINGS = ("compare", "ladder", "train", "sweep", "table", "check", "bench", "score")
+OF_ASKING = ("--out", "--jobs", "--yes")  # of commands that make a bill
+TAKE_SCHEMES = ("compare", "score", "show", "export", "bench")
 SCRIPTS = {
     "bash": """\
 _rope_lab() {  # $2: the part of the last word behind its last = sign
@@ -63,20 +65,23 @@ def main(arguments: Words = None) -> None:
 
 def ends(line: str) -> list[str]:
     """All that may stand at the end of a command line instead of its last word, files apart."""
-    *before, word = line.split(" ")
-    if len(before) == 1:
+    *before, word = [*line[: line.rfind(" ") + 1].split(), line[line.rfind(" ") + 1 :]]
+    command = before[1] if len(before) > 1 else ""
+    if not command:
         found = [*MODULES, "--help", "--version"]
     elif word.startswith("-"):
-        found = options(before[1])
+        found = options(command)
     elif "=" in word:
         known = word[: max(word.rfind("="), word.rfind(",")) + 1]
         found = [known + value for value in values(word.partition("=")[0])]
-    elif before[1] in TAKE_SETTINGS:
+    elif command in TAKE_SETTINGS:
         found = [f"{name}=" for name in settings(before, word)]
     else:
-        found = list(SCRIPTS) if before[1] == "completion" else []
-    if before[1:2] == ["table"]:
+        found = list(SCRIPTS) if command == "completion" else []
+    if command == "table":
         found += _stems("table")
+    if command in TAKE_SCHEMES:
+        found += _stems("position")
     return [each for each in found if each.startswith(word)]
 
 
@@ -87,7 +92,11 @@ def options(command: str) -> list[str]:
     own = HERE / f"{MODULES[command].replace('.', '/')}.py"
     found = []
     for path in filter(Path.is_file, (own, own.with_name("options.py"))):
-        found += re.findall(r'\badd(?:_argument)?\(\s*"(--[a-z-]+)"', path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        found += re.findall(r'\badd(?:_argument)?\(\s*"(--[a-z-]+)"', text)
+        for given in re.findall(r"asking\.parser\((.*)\)", text):  # its options are those of many
+            limit = re.search("--[a-z-]+", given)
+            found += [*OF_ASKING, limit[0] if limit else "--budget"]
     if command in TAKE_OWN_FILES:
         found.append("--allow")
     return sorted({"--help", *found})

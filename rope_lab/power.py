@@ -6,6 +6,7 @@ two-sided paired t test; powers are exact (noncentral t) if paired differences a
 FOLDER: the runs kept in results/.
 """
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,20 +17,21 @@ from rope_lab.results.comparisons import stats
 from rope_lab.results.comparisons.answers import answered, samples
 from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.records.catalogue import Published
-from rope_lab.results.records.folders import folders_of_runs, read_or_warn
+from rope_lab.results.records.folders import folders_of_runs, read_or_warn, with_those_below
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
 from rope_lab.results.views.tables import Row, Strong, Table, bullets, escaped, markdown
 from rope_lab.results.views.terminal import say_markdown
-from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, nearest
 
 PAIRS = (3, 5, 8, 16, 32)
 NOTES = [
     "In {unit}. n pairs detect: the least true difference that they find with power {power:g} at "
-    "5%, two-sided; in brackets, the power of so many pairs to see the given difference.",
+    "5%, two-sided.",
     "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% "
     "interval (χ²): of few pairs the spread is hardly known.",
 ]
+OF_DIFFERENCE = "In brackets behind it: the power of so many pairs to see the given difference."
 BIMODAL = (
     "Runs are bimodal: {name} by {split}. The t test is then only a rough guide; plan for how many "
     "seeds reach it (McNemar's test)."
@@ -91,6 +93,7 @@ def section(setup: Setup, difference: float | None, power: float) -> str:
         name = {f"against {published.titles[1]}": published.title(scheme)}
         rows.append(name | row(values, setup.measure.digits, difference, power))
     notes = [note.format(unit=setup.measure.unit, power=power) for note in NOTES]
+    notes += [OF_DIFFERENCE] if difference else []
     notes += bimodal(setup, [published.baseline, *found])
     heading = f"## {escaped(setup.title)}, scale {setup.scale}"
     return "\n\n".join([heading, markdown(Table(rows)), bullets(notes)])
@@ -99,7 +102,7 @@ def section(setup: Setup, difference: float | None, power: float) -> str:
 @errors_as_exit()
 def main(arguments: Words = None) -> None:
     parser = argument_parser("power", __doc__)
-    parser.add_argument("folders", nargs="*", type=Path, default=[RESULTS], metavar="FOLDER")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--task", help="this task alone")
     parser.add_argument("--scale", help="this scale alone")
     parser.add_argument("--against", metavar="SCHEME", help="the baseline (default: rope)")
@@ -107,7 +110,14 @@ def main(arguments: Words = None) -> None:
     levels = {"type": float, "choices": (0.8, 0.9, 0.95, 0.99), "default": 0.8}
     parser.add_argument("--power", **levels, help="default: 0.8")
     given = parser.parse_args(arguments)
-    runs = read_or_warn(folders_of_runs(given.folders))
+    if given.difference is not None and not 0 < given.difference < math.inf:
+        raise ConfigError(f"--difference {given.difference:g}: must be a number above 0")
+    folders = folders_of_runs(given.folders) if given.folders else with_those_below(RESULTS)
+    runs = read_or_warn(folders)
+    for name in ("task", "scale"):
+        asked, known = getattr(given, name), {getattr(run, name) for run in runs}
+        if asked not in (None, *known):
+            raise ConfigError(f"--{name} {asked}: no run has it; {nearest(asked, known, '')}")
     published = against.question(Published(), setups_of(runs, Published()), None, given.against)
     parts = []
     for setup in setups_of(runs, published):

@@ -93,7 +93,8 @@ def main(arguments: Words = None) -> None:
     add_allow(parser)
     given = parser.parse_intermixed_args(arguments)
     if given.folder.suffix == ".json":
-        rebuild([given.folder, *map(Path, given.probes)])
+        written = rebuild([given.folder, *map(Path, given.probes)])
+        say(filled(f"written: {', '.join(map(str, written))}"))
         return
     cfg, task, model, content = load_run(given.folder, given.allow)
     probes = given.probes or all_probes(model, cfg.train.seq_len)

@@ -46,13 +46,13 @@ def show_problems(cfg: config.Config, task: Task, model: Transformer, n: int) ->
     return "\n".join(lines)
 
 
-def show_task(words: list[str]) -> str:
-    """Rows of training text, answers marked, and held-out problems. Raises ConfigError."""
+def show_task(words: list[str], n: int) -> str:
+    """Rows of training text, answers marked, and `n` held-out problems. Raises ConfigError."""
     cfg = config.load(*words)
     task = config.build_task(cfg)
     with config_errors():
         text = task.text(data.generator(cfg.seed, data.TRAINING_TEXT), 4, 110)
-        problems = data.evaluation_problems(task, 4)
+        problems = data.evaluation_problems(task, n)
     lines = ["Training text; the tokens in « » are those of answers, which count in evaluation:"]
     for tokens, counts in zip(text.tokens, text.answer_position, strict=True):
         lines.append(show_row(task, tokens, counts > 0))
@@ -64,7 +64,10 @@ def show_task(words: list[str]) -> str:
 
 
 def show_row(task: Task, tokens: np.ndarray, is_answer: np.ndarray) -> str:
-    """A row of training text, the tokens that count in evaluation in « »."""
+    """A row of training text, the tokens that count in evaluation in « »; without padding."""
+    if not getattr(task, "packs", True):
+        end = np.flatnonzero(is_answer)[-1] + 1
+        tokens, is_answer = tokens[:end], is_answer[:end]
     row, changes = "", np.flatnonzero(np.diff(is_answer)) + 1
     for part, answers in zip(np.split(tokens, changes), np.split(is_answer, changes), strict=True):
         text = plain(task.decode(part))
@@ -84,30 +87,35 @@ def main(arguments: Words = None) -> None:
         help="text in the task's alphabet, or a task's settings",
     )
     parser.add_argument(
-        "-n", type=int, default=8, help="number of held-out problems, if there is no prompt"
+        "-n", type=int, help="number of held-out problems without a prompt; default: 8, of a task 4"
     )
     add_allow(parser)
     parser.add_argument(
         "--temperature", type=float, help="sample after PROMPT; default: 0.8 for text, else greedy"
     )
-    parser.add_argument("--top-k", type=int, default=40, help="sample among so many tokens")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples")
+    parser.add_argument("--top-k", type=int, help="sample among so many tokens (default: 40)")
+    parser.add_argument("--seed", type=int, help="of the samples (default: 0)")
     given = parser.parse_intermixed_args(arguments)
     hot = given.temperature is None or given.temperature > 0
-    if not hot or min(given.top_k, given.n) < 1:
+    counts = [each for each in (given.top_k, given.n) if each is not None]
+    if not hot or min(counts, default=1) < 1:
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
-    if given.folder.startswith("task="):
-        say(show_task([given.folder, *given.prompt]))
+    is_task = given.folder.startswith("task=")
+    sampling = (given.temperature, given.top_k, given.seed)
+    if (is_task or not given.prompt) and sampling != (None, None, None):
+        parser.error("--temperature, --top-k and --seed are of the completion of a PROMPT")
+    if is_task:
+        say(show_task([given.folder, *given.prompt], given.n or 4))
         return
     cfg, task, model, content = load_run(Path(given.folder), given.allow)
     status = content["status"]
     say(plain(f"{cfg.names.task} · {cfg.names.position} · seed {cfg.seed} · {status}"))
     with as_evaluated(model, cfg):
         if not given.prompt:
-            say(show_problems(cfg, task, model, given.n))
+            say(show_problems(cfg, task, model, given.n or 8))
             return
         prompt = " ".join(given.prompt)
-        choose = chooser(task, given.temperature, given.top_k, given.seed)
+        choose = chooser(task, given.temperature, given.top_k or 40, given.seed or 0)
         completion = complete(cfg, task, model, prompt, choose)
         say(prompt + " → " + "\n".join(map(plain, completion.split("\n"))))
 

@@ -103,7 +103,7 @@ class Grid(PackedTask):
         return join("?", name, grid, "="), join(letter, "#")
 
     def coordinates(self, prompts: np.ndarray) -> np.ndarray:
-        """Row and column of each token; of those outside of a grid −1 and −1."""
+        """Row and column of each token; of those before a grid −1 and −1."""
         place = np.arange(prompts.shape[1])
         end = (prompts != BLANK).sum(axis=1, keepdims=True) - 1  # where `=` stands
         slash = prompts == SLASH

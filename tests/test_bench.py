@@ -72,6 +72,16 @@ def test_what_an_argument_says_is_no_setting(word, capsys):
     assert f"{word}: write MODEL, --precision or --compile" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["task=grid"], "does not read what the task gives, pos"), (["--repeats", "0"], "at least 1")],
+)
+def test_what_bench_cannot_time_is_one_line(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["nanogpt", "--precision", "float32", "--repeats", "1", *words])
+    assert said in f"{ended.value}{capsys.readouterr().err}"
+
+
 def test_nanogpt_is_causal_and_has_the_parameters_of_its_readme():
     """GPT-2's size: 124.3M parameters, without biases and with tied embeddings."""
     with torch.device("meta"):

@@ -144,6 +144,11 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
     (HEADS + "qkv[:, :, 0]", "shapes", "must be [2, 5, 3, 4, 16]"),
     (HEADS + "(*qkv.unbind(2)[:2], qkv[:, :, 2].double())", "training batch", "dtype"),
     (HEADS + "qkv.half()", "KV cache", "the logits at position"),
+    (
+        HEADS + "qkv if qkv.dtype != torch.bfloat16 else int('no bfloat16')",
+        "training batch",
+        "ValueError",
+    ),
     *NEW_MISTAKES,
     (
         BIAS + "torch.zeros(2, 4, len(at_T), len(at_S))",
@@ -248,11 +253,12 @@ def test_what_is_allowed_is_said(write):
 def test_a_misspelt_hook_of_a_subclass_is_named(write):
     """Its parent overrides the hook that was meant."""
     parent = "from rope_lab.model.schemes import Rotary\n"
-    write("own.py", f"{parent}class Own(Rotary):\n    def ouput(self, o, at): pass\n")
-    assert found_of("position", "own.py", last="hooks")["hooks"] == (
-        "note",
-        "ouput is not a hook: did you mean output?",
-    )
+    for name, meant in (("ouput", "output"), ("drawn", "draw")):
+        write(f"own_{name}.py", f"{parent}class Own(Rotary):\n    def {name}(self, o): pass\n")
+        assert found_of("position", f"own_{name}.py", last="hooks")["hooks"] == (
+            "note",
+            f"{name} is not a hook: did you mean {meant}?",
+        )
 
 
 DRAW, WRITE, BOTH = "    def draw", "    def write", 'join("?", letters, "="), join(letters, "#")'

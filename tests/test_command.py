@@ -110,6 +110,10 @@ def test_a_mistyped_command_is_answered_with_the_nearest(capsys):
 
 OFFERED = {
     "rope-lab tra": ["train"],
+    "rope-lab  tra": ["train"],
+    "rope-lab show rope_m": ["rope_mixed", "rope_mixed_roper"],
+    "rope-lab score ./mine.py train.be": ["train.beta1=", "train.beta2="],
+    "rope-lab extend RUN --at": ["--at-most"],
     "rope-lab --v": ["--version"],
     "rope-lab train pos": ["position="],
     "rope-lab train position=roper_f": ["position=roper_fast"],

@@ -69,7 +69,9 @@ def test_runs_that_reach_a_threshold_or_not_are_called_bimodal(out):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--scale", "paper"], "no scheme has two pairs of such runs"),
+        (["--scale", "paper"], "--scale paper: no run has it; "),
+        (["--task", "substring_by_indx"], "did you mean substring_by_index?"),
+        (["--difference", "-5"], "--difference -5: must be a number above 0"),
         (["--against", "ropr"], "did you mean roper"),
     ],
 )

@@ -557,5 +557,13 @@ def test_a_task_shows_itself(name, capsys):
 
 
 def test_a_task_shows_itself_with_several_settings(capsys):
-    sample.main(["task=mqar", "scale=quick", "task.pairs=3"])
-    assert capsys.readouterr().out.count("'pairs': 3") == 4
+    sample.main(["task=mqar", "scale=quick", "task.pairs=3", "-n", "6"])
+    assert capsys.readouterr().out.count("'pairs': 3") == 6
+    with pytest.raises(SystemExit):
+        sample.main(["task=mqar", "--seed", "3"])
+    assert "are of the completion of a PROMPT" in capsys.readouterr().err
+
+
+def test_padding_is_not_shown_as_text(capsys):
+    sample.main(["task=addition"])
+    assert capsys.readouterr().out.count("#»\n") == 4

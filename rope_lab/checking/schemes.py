@@ -24,6 +24,7 @@ from rope_lab.train.config import Config
 
 VOCABULARY, LENGTH = 11, 16
 ROWS = 8  # a training batch is checked with at least so many
+OTHER_METHODS = ("prepare", "draw", "for_layer")  # beside HOOKS, which change something alone
 FLOAT32 = 1e-3  # difference of logits, of size 1, that is allowed in float32
 
 
@@ -128,7 +129,7 @@ def broadcasts(hook: str, added: Tensor | None, shape: Sequence[int]) -> None:
 def hooks(scheme: PositionScheme) -> str | None:
     """The class overrides a hook; a method with nearly the name of another hook is noted."""
     cls = type(scheme)
-    others = [hook for hook in HOOKS if hook not in vars(cls)]
+    others = [hook for hook in (*HOOKS, *OTHER_METHODS) if hook not in vars(cls)]
     near = []
     for name in vars(cls):
         close = difflib.get_close_matches(name, others, 1, 0.75)
@@ -186,7 +187,7 @@ def own_positions(model: Transformer) -> str | None:
         rows_and_axes(model.eval())
     except ConfigError as error:
         return f"refuses positions of a task: {error}"
-    except (Wrong, RuntimeError, IndexError) as error:
+    except (Wrong, RuntimeError, IndexError, ValueError) as error:
         remedy = "shapes of `at` begin with B then: see `distances`, or count axes from the last"
         return f"does not serve positions of a task, {first_line(error)}: {remedy}"
     return after_padding(model)
@@ -217,11 +218,11 @@ def positions_of_a_task() -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def after_padding(model: Transformer, n: int = 3) -> str | None:
-    """A note if `n` tokens of another document before them change the logits of TOKENS."""
+def after_padding(model: Transformer) -> str | None:
+    """A note if tokens of another document before them change the logits of TOKENS."""
     if model.layers[0].attention.linear:
         return "linear attention has no documents"
-    _, pos_BTA = positions_of_a_task()
+    (_, pos_BTA), n = positions_of_a_task(), 3
     documents_BT = (torch.arange(TOKENS.shape[1] + n) >= n).long().expand(len(TOKENS), -1)
     tokens_BT = torch.cat([TOKENS[:, :n], TOKENS], dim=1)
     padded_BTA = torch.cat([pos_BTA[:, :n], pos_BTA], dim=1)

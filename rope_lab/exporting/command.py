@@ -58,15 +58,18 @@ def supported() -> list[str]:
 def exported(name: str, target: str) -> str:
     """The file of a supported scheme."""
     imports: set[str] = set()
-    bodies = []
+    about, bodies = {}, []
     for part in ("base", name, f"to_{target}"):
-        lines, body = split_imports((PARTS / f"{part}.py").read_text("utf-8"))
+        source = (PARTS / f"{part}.py").read_text("utf-8")
+        lines, body = split_imports(source)
         imports |= {line for line in lines if "rope_lab" not in line}
+        about[part] = ast.get_docstring(ast.parse(source))
         bodies.append(body)
     short = short_name(name)
     end = ENDS[target].substitute(short=short, name=name)
     title = TITLE.substitute(mark=MARK, about=f"{short} for {target}.")
-    return "\n\n".join([title + grouped(imports), *bodies, end])
+    texts = "\n\n".join([about[name], about[f"to_{target}"], about["base"]])
+    return "\n\n".join([f'{title}"""{texts}\n"""', grouped(imports), *bodies, end])
 
 
 def short_name(name: str) -> str:

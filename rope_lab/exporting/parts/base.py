@@ -14,15 +14,20 @@ Heads = tuple[Tensor, Tensor, Tensor]  # queries, keys and values
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
+def with_float64(device: torch.device) -> torch.device:
+    """The device, or the CPU in place of Apple's MPS, which has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
 def frequencies(width: int, base: float, device: torch.device) -> Tensor:
     """base^(−2j/width) for j = 0 … width/2 − 1, in radians per position: float64 [width/2]."""
-    exponents = torch.arange(0, width, 2, dtype=torch.float64, device=device) / width
-    return base**-exponents
+    wide = {"dtype": torch.float64, "device": with_float64(device)}
+    return base ** -(torch.arange(0, width, 2, **wide) / width)
 
 
 def angles(pos_BT: Tensor, theta_C: Tensor) -> Tensor:
     """pos · θ in radians: float64 [B, T, 1, C]; float32 is too narrow at far positions."""
-    return (pos_BT.double().unsqueeze(-1) * theta_C).unsqueeze(-2)
+    return (pos_BT.to(theta_C).unsqueeze(-1) * theta_C).unsqueeze(-2)
 
 
 def rotate(x_BTHK: Tensor, pos_BT: Tensor, theta_C: Tensor) -> Tensor:
@@ -56,7 +61,7 @@ class Position(nn.Module):
     def after_cache(self, k_BSGX: Tensor, seen_BTS: Tensor) -> tuple[Tensor, Tensor | None]:
         """All keys so far, and a bias added to scores, broadcastable to [B, H, T, S], or None.
 
-        seen: whether a query may look at a key
+        seen: whether a query may look at a key; padding looks at none
         """
         return k_BSGX, None
 
@@ -81,11 +86,10 @@ def attend(
     """
     q_BTHX, k_BTGX, v_BTGK = position.before_cache(x_BTD, *heads, pos_BT)
     k_BSGX, v_BSGK = store(k_BTGX, v_BTGK)
-    seen_BTS = seen_BTS | ~seen_BTS.any(-1, keepdim=True)  # padding sees something, or it is nan
     empty = k_BSGX.shape[1] - seen_BTS.shape[-1]  # slots of a static cache
-    seen_BTS = F.pad(seen_BTS, (0, empty))
-    k_BSGX, bias = position.after_cache(k_BSGX, seen_BTS)
-    mask = seen_BTS.unsqueeze(1)
+    k_BSGX, bias = position.after_cache(k_BSGX, F.pad(seen_BTS, (0, empty)))
+    seen_BTS = seen_BTS | ~seen_BTS.any(-1, keepdim=True)  # padding sees something, or it is nan
+    mask = F.pad(seen_BTS, (0, empty)).unsqueeze(1)
     if bias is not None:
         mask = bias.masked_fill(~mask, -torch.inf)
         mask = (mask - mask.amax(-1, keepdim=True)).to(q_BTHX.dtype)

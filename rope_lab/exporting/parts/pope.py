@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.exporting.parts.base import Heads, Position, angles
+from rope_lab.exporting.parts.base import Heads, Position, angles, frequencies
 
 
 class PoPEPosition(Position):
@@ -23,9 +23,9 @@ class PoPEPosition(Position):
     def before_cache(
         self, x_BTD: Tensor, q_BTHK: Tensor, k_BTGK: Tensor, v_BTGK: Tensor, pos_BT: Tensor
     ) -> Heads:
-        exponents = torch.arange(self.width, dtype=torch.float64, device=q_BTHK.device)
-        angle_BT1K = angles(pos_BT, self.base ** -(exponents / self.width))
-        q_BTHX = polar(q_BTHK, angle_BT1K - self.delta)
+        theta_K = frequencies(2 * self.width, self.base, q_BTHK.device)
+        angle_BT1K = angles(pos_BT, theta_K)
+        q_BTHX = polar(q_BTHK, angle_BT1K - self.delta.to(angle_BT1K))
         return q_BTHX, polar(k_BTGK, angle_BT1K), v_BTGK
 
 

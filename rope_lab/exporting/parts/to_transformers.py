@@ -1,7 +1,8 @@
 """A Llama of transformers with another position scheme.
 
 Import this file before AutoModelForCausalLM loads such a model. A saved folder holds a copy of it,
-so that `AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)` works without it.
+so that `AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)` works without it. It
+needs transformers 5 or later.
 """
 
 from typing import Any

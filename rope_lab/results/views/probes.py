@@ -158,18 +158,24 @@ def overlay(probed: list[Probed]) -> bytes:
     return render.svg(dots.costs(points, colors, f"Cost of one change at a time: {about}"))
 
 
-def rebuild(paths: list[Path]) -> None:
-    """Remake the pages of reports, and for several of one task and scale OVERLAY beside them.
+def rebuild(paths: list[Path]) -> list[Path]:
+    """Remake the pages of reports, and for several OVERLAY beside the first; the files' paths.
 
-    Raises ConfigError for a path without a report.
+    Raises ConfigError for a path without a report, and for reports of several tasks or scales.
     """
-    found = []
+    found, written = [], []
     for path in paths:
         try:
             found.append(read(path))
         except DAMAGE as error:
             what = f"{type(error).__name__}: {first_line(error)}"
             raise ConfigError(f"{path}: holds no probes ({what})") from None
-        write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=len(paths) == 1)
-    if len(found) > 1 and len({(run.task, run.scale) for run in found}) == 1:
-        write_whole(paths[0].with_name(OVERLAY), overlay(found))
+    if len({(run.task, run.scale) for run in found}) > 1:
+        raise ConfigError(f"{paths[0]} and others: one figure compares runs of one task and scale")
+    for path in paths:
+        alone = len(paths) == 1
+        written += write(json.loads(path.read_bytes()), path.with_suffix(""), drawn=alone)
+    if len(found) > 1:
+        written.append(paths[0].with_name(OVERLAY))
+        write_whole(written[-1], overlay(found))
+    return written
