@@ -123,13 +123,19 @@ def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str
     parts = [f"### {column.title}", f"RoPE scores {level.mean:.3f}{at_best}."]
     rows = [row(name, ranked, every, measured) for name in ahead[:BEST]]
     parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
-    if behind:
-        listed = "; ".join(f"{published.title(name)} {found[name].mean:+.3f}" for name in behind)
-        parts.append(f"Lower than RoPE: {escaped(listed)}.")
-    rest = [published.title(name) for name in found if name not in ahead + behind]
-    if rest:
-        parts.append(f"No difference shown: {escaped('; '.join(rest))}.")
+    lower = {name: f"{published.title(name)} {found[name].mean:+.3f}" for name in behind}
+    rest = {name: published.title(name) for name in found if name not in ahead + behind}
+    for title, texts in (("Lower than RoPE", lower), ("No difference shown", rest)):
+        alike = [name for name in texts if not is_searched or name in column.searched]
+        others = [name for name in texts if name not in alike]
+        parts += sentence(title, [texts[name] for name in alike])
+        parts += sentence(f"{title}, both at one learning rate", [texts[name] for name in others])
     return parts
+
+
+def sentence(title: str, texts: list[str]) -> list[str]:
+    """A sentence that lists schemes; none without any."""
+    return [f"{title}: {escaped('; '.join(texts))}."] if texts else []
 
 
 def row(name: str, ranked: Ranked, every: list[Ranked], measured: Measured) -> dict[str, str]:
@@ -155,20 +161,24 @@ def cache(name: str, baseline: str) -> str:
 
 
 def sureness(name: str, ranked: Ranked, measured: Measured) -> str:
-    """Seeds, whether rates were searched, and whether a planned test of the task confirms it, at
-    which scale.
+    """Seeds, whether rates were searched, and the word of a planned test of the task, at which
+    scale; of several, `confirmed` if one has it.
     """
     baseline, column = measured.published.baseline, ranked.column
     rates = "best of 3 rates" if {name, baseline} <= column.searched else "one rate"
-    words = f"{ranked.gains[name].n} seeds, {rates}"
+    seeds, outcomes = f"{ranked.gains[name].n} seeds, {rates}", {}
     for result in measured.tests:
         asked = result.comparison
         pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
         is_same = asked.task == column.setup.task and pair == (name, baseline)
-        if is_same and column.is_of(asked.measure) and plan_word(result) == CONFIRMED:
+        if is_same and column.is_of(asked.measure):
             where = "" if asked.scale == column.setup.scale else f" at scale {asked.scale}"
-            return f"{words}, confirmed by a planned test{where}"
-    return f"{words}, exploratory"
+            outcomes.setdefault(plan_word(result), where)
+    if CONFIRMED in outcomes:
+        return f"{seeds}, confirmed by a planned test{outcomes[CONFIRMED]}"
+    for word, where in outcomes.items():
+        return f"{seeds}, {word} in a planned test{where}"
+    return f"{seeds}, exploratory"
 
 
 def weakness(name: str, every: list[Ranked], baseline: str) -> str:
