@@ -1,4 +1,11 @@
-"""The files of a run's folder: their names, their lock, and an earlier run's, set aside."""
+"""The files of a run's folder: their names, their lock, and an earlier run's, set aside.
+
+With `fresh=true` a folder goes through these states, from each of which `settle` continues:
+
+  records in .moving        they are being set aside; settle brings them back
+  .aside, no checkpoint     the new run has nothing to resume from; settle brings them back
+  .aside and a checkpoint   the new run counts; settle deletes the earlier one
+"""
 
 import logging
 import os
