@@ -65,7 +65,7 @@ def show_task(words: list[str], n: int) -> str:
 
 def show_row(task: Task, tokens: np.ndarray, is_answer: np.ndarray) -> str:
     """A row of training text, the tokens that count in evaluation in « »; without padding."""
-    if not getattr(task, "packs", True):
+    if is_answer.any() and not getattr(task, "packs", True):
         end = np.flatnonzero(is_answer)[-1] + 1
         tokens, is_answer = tokens[:end], is_answer[:end]
     row, changes = "", np.flatnonzero(np.diff(is_answer)) + 1

@@ -67,9 +67,11 @@ def bill_of(stage: str, counts: Mapping[Job, int], launcher: Record) -> Bill:
     counts: how many runs are like each of these
     """
     at_once, _ = sweep.shares(launcher)
-    each = [run_seconds([job] * at_once, launcher) for job in counts]
+    each = [run_seconds([job] * min(at_once, n), launcher) for job, n in counts.items()]
     seconds = None if None in each else float(np.average(each, weights=[*counts.values()]))
-    source = f"from a few steps of {len(counts)}"
+    source = "from a few steps"
+    if len(counts) > 1:
+        source += f" of {len(counts)} kinds"
     return Bill(stage, sum(counts.values()), seconds, source, at_once)
 
 

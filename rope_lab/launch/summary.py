@@ -36,9 +36,10 @@ def text(records: Records, name: str, every: bool, shows_scores: bool) -> str:
     if NOT_AGAIN in left:
         lines.append("fresh=true with the settings of those not run again replaces their records")
     if finished and shows_scores:
-        out = shlex.quote(short_path(Path(next(iter(records)).cfg.out)))
-        lines.append(f"tables and figures: rope-lab results {out}")
-        lines.append(f"verdicts and charts: rope-lab report {out}")
+        for folder in dict.fromkeys(job.cfg.out for job in records):
+            out = shlex.quote(short_path(Path(folder)))
+            lines.append(f"tables and figures: rope-lab results {out}")
+            lines.append(f"verdicts and charts: rope-lab report {out}")
     return "\n".join(lines)
 
 

@@ -208,8 +208,7 @@ class Wrapper(PositionScheme):
         nn.Module.__init__(self)
         self.scheme, self.decays = scheme, scheme.decays
         self.projects_values, self.several_axes = scheme.projects_values, scheme.several_axes
-        self.output_heads, self.max_len = scheme.output_heads, scheme.max_len
-        self.window = scheme.window
+        self.output_heads = scheme.output_heads
 
     def draw(self, seed: int, length: int) -> None:
         self.scheme.draw(seed, length)

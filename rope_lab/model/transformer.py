@@ -79,6 +79,8 @@ class Transformer(nn.Module):
         for number, layer in enumerate(self.layers):
             scheme = position.in_layer(number)
             layer.attention.cut(kv_heads or n_heads, scheme.projects_values)
+            if scheme.output_heads > 1:
+                layer.attention.widen_output(scheme.output_heads)
             if qk_norm:
                 layer.attention.qk_norm = nn.ModuleList(
                     nn.RMSNorm(d_model // n_heads) for _ in "qk"
@@ -88,15 +90,7 @@ class Transformer(nn.Module):
                 check_sink(attention, position.in_layer(number))
             layer.add_controls(conv, gate, sink, position.in_layer(number).output_heads)
         self.smear = Smear(d_model) if smear else None
-        self._widen_outputs()  # draws new weights: after all others
         self.widths = self._try_hooks(d_model, n_heads, attention)
-
-    def _widen_outputs(self) -> None:
-        """New output projections of layers whose scheme returns several heads for each."""
-        for number, layer in enumerate(self.layers):
-            output_heads = self.position.in_layer(number).output_heads
-            if output_heads > 1:
-                layer.attention.widen_output(output_heads)
 
     @torch.no_grad()
     def _try_hooks(self, d_model: int, n_heads: int, attention: str) -> list[tuple[int, int]]:

@@ -117,6 +117,8 @@ def main(arguments: Words = None) -> None:
     parser = argument_parser("scores", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help="default: results")
     folder = parser.parse_args(arguments).folder
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder")
     setups = setups_of(read_or_warn(with_those_below(folder)), Published())
     shown = all_columns(setups)
     if not shown:

@@ -10,7 +10,13 @@ from pydantic.dataclasses import dataclass as checked
 from rope_lab.places import ROOT
 from rope_lab.results.comparisons.score_columns import FEWEST_SEEDS, Column
 from rope_lab.results.comparisons.stats import Interval, t_interval
-from rope_lab.results.comparisons.words import CONFIRMED, plan_word
+from rope_lab.results.comparisons.words import (
+    CONFIRMED,
+    REFUTED,
+    REVERSED,
+    UNDECIDED,
+    plan_word,
+)
 from rope_lab.results.plans.study import STRICT, scheme_of
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.views.tables import NONE, Table, escaped, markdown
@@ -171,7 +177,8 @@ def sureness(name: str, ranked: Ranked, measured: Measured) -> str:
         asked = result.comparison
         pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
         is_same = asked.task == column.setup.task and pair == (name, baseline)
-        if is_same and column.is_of(asked.measure):
+        has_word = plan_word(result) in (CONFIRMED, REVERSED, REFUTED, UNDECIDED)
+        if is_same and has_word and column.is_of(asked.measure):
             where = "" if asked.scale == column.setup.scale else f" at scale {asked.scale}"
             outcomes.setdefault(plan_word(result), where)
     if CONFIRMED in outcomes:

@@ -76,6 +76,8 @@ def _serves_rows(model: Transformer, text: data.HeldOutText) -> bool:
     both, one = text.batch.rows(0, 2), text.batch.rows(0, 1)
     try:
         first_BTV = model(both.inputs_BT, **both.given)[:1]
+    except ConfigError:
+        raise
     except (RuntimeError, IndexError, ValueError):  # of shapes
         return False
     return torch.allclose(first_BTV, model(one.inputs_BT, **one.given), atol=1e-3)

@@ -90,7 +90,7 @@ def resolve(cfg: Config, here: bool = True) -> Config:
     Its task is as recorded; it has its parent's ids. Raises ConfigError for a missing device or
     contradictory settings.
     """
-    cfg = with_parent(_with_one_spelling(cfg))
+    cfg = with_parent(cfg)
     train, device = cfg.train, cfg.device
     there = _devices()
     device = there[0] if device == "auto" else device
@@ -122,13 +122,6 @@ def resolve(cfg: Config, here: bool = True) -> Config:
         train, precision=precision, processes=processes, weight_decay_on=decay_on
     )
     return dataclasses.replace(cfg, device=device, train=train, task=config.resolve_task(cfg))
-
-
-def _with_one_spelling(cfg: Config) -> Config:
-    """`cfg` without a number of key/value heads that is that of heads: one model, not two."""
-    if cfg.model.kv_heads != cfg.model.n_heads:
-        return cfg
-    return dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, kv_heads=None))
 
 
 def _devices() -> list[str]:

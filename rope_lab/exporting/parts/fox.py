@@ -4,9 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lab.exporting.parts.base import Heads, Position, with_float64
-
-FLOAT32_TOKENS = 1024  # longer running sums are taken in float64
+from rope_lab.exporting.parts.base import Heads, Position
 
 
 class FoXPosition(Position):
@@ -34,7 +32,5 @@ class FoXPosition(Position):
     def after_cache(self, k_BSGX: Tensor, seen_BTS: Tensor) -> tuple[Tensor, Tensor]:
         k_BSGK, log_f_BSGN = k_BSGX.tensor_split([self.width], dim=-1)
         wide = torch.promote_types(k_BSGX.dtype, torch.float32)
-        if k_BSGX.shape[1] > FLOAT32_TOKENS and with_float64(k_BSGX.device) == k_BSGX.device:
-            wide = torch.float64
         log_f_BSH = log_f_BSGN.to(wide).unflatten(-1, (2, -1)).sum(-2).flatten(2)
         return k_BSGK, -log_f_BSH.cumsum(1).mT.unsqueeze(2)

@@ -36,7 +36,8 @@ def word(result: Result) -> str:
     Of a planned one `open` while runs are to come, `not tested` if they cannot be compared, else as
     in the plan. Of another one, or if the plan does not count: `ahead` or `behind` if p is
     significant; `neither learned it` if both are at the score of a guess; `no verdict` and why
-    below three pairs, if a run diverged, or if all pairs differ alike; else `unsure`.
+    below three pairs or those of a test at this scale, if a run diverged, or if all pairs differ
+    alike; else `unsure`.
     """
     if result.family.open:
         return OPEN

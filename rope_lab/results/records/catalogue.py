@@ -147,7 +147,7 @@ class Published(SimpleNamespace):
             return self.schemes[scheme]["title"]
         name, _, variant = scheme.partition(" ")
         title = self.schemes[name]["title"] if name in self.schemes else name
-        shown = LONG_DECIMAL.sub(lambda number: f"{float(number[0]):.4g}", variant)
+        shown = LONG_DECIMAL.sub(lambda number: f"{float(number[0]):.3f}", variant)
         return one_line(f"{title} {shown}".strip(), LONGEST)
 
     def order(self, scheme: str) -> tuple[int, str]:

@@ -76,7 +76,8 @@ def of_ways(found: Continued, control: str, measures: dict[str, Measure], others
     """
     rows = []
     for key, runs in found.ways.items():
-        row = {"way": Strong(control) if key.way == AS_IS else key.way}
+        is_trained = bool(key.steps) or not key.times  # adopt's control also without steps
+        row = {"way": Strong(control) if is_trained and key.way == AS_IS else key.way}
         row["further training"] = _further(key)
         for column, measure in measures.items():
             row[column] = tables.mean_of(measure.values(runs), measure, found.diverged(key))
