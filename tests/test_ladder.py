@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import make_run
-from conftest import TINY
+from conftest import ROOT, TINY
 from trained import command, composed
 
 from rope_lab.experiments import launching, timing
@@ -24,6 +24,7 @@ from rope_lab.results.comparisons.ladder import (
 )
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.records.folders import read, read_run
+from rope_lab.results.records.kept import read_kept
 from rope_lab.results.views import ladder_page, render
 from rope_lab.text import ConfigError
 from rope_lab.train import config
@@ -335,3 +336,24 @@ def test_one_command_trains_a_ladder(tmp_path):
     runs, problems = read(tmp_path / "it" / RUNS)
     assert problems == []
     assert len(runs) >= 24
+
+
+@pytest.mark.claims
+def test_the_page_over_sizes_says_what_its_rows_say():
+    """The table of leads, from the rows beside the page."""
+    text = (ROOT / "results" / "sizes" / "README.md").read_text("utf-8").replace("−", "-")
+    runs = [run for run in read_kept(ROOT / "results" / "sizes")[0] if run.seed >= 200]
+    for scheme in ("roper", "pope", "partial_key_offset"):
+        rungs = []
+        for width, parameters in ((64, 196_608), (96, 552_960), (160, 1_843_200)):
+            of_size = [run for run in runs if run.settings["model.d_model"] == width]
+            both = {
+                name: [run for run in of_size if run.position == name] for name in (scheme, "rope")
+            }
+            assert [len(each) for each in both.values()] == [3, 3]
+            rungs.append(Rung(str(width), parameters, both))
+        report = ladder_page.Published().report_of(runs[0])
+        lead = Lead(rungs, scheme, "rope", {scheme: scheme, "rope": "rope"}, report)
+        cells = [*(t_interval(each) for each in lead.by_size), lead.slope]
+        row = " | ".join(f"{each.mean:.3f} ({each.low:.3f} to {each.high:.3f})" for each in cells)
+        assert row in text
