@@ -275,7 +275,8 @@ def untrained(like, monkeypatch):
             lead = 0.1 if cfg.names.position == "roper" else 0
             loss = 3 - 0.1 * math.log2(sizes.parameters(cfg.model.d_model, cfg.model.n_layers))
             own = {"metrics": {"eval/loss": loss + 0.01 * off - lead - 0.001 * cfg.seed}}
-            own |= {"seed": cfg.seed, "tokens": cfg.train.steps * 256, "position": "rope"}
+            own |= {"seed": cfg.seed, "tokens": cfg.train.steps * 256}
+            own["position"] = cfg.names.position
             own["settings"] = like.settings | {"train.lr": cfg.train.lr, "train.steps": 100}
             ended[job.identity.run_id] = replace(like, **own)
 

@@ -136,7 +136,9 @@ class Result:
 
     @property
     def means(self) -> tuple[float, float]:
-        """Of ours and theirs over the pairs."""
+        """Of ours and theirs over the pairs; nan if pairs are counted."""
+        if self.measure.counts:
+            return math.nan, math.nan
         return self.pairs.ours.mean(), self.pairs.theirs.mean()
 
     @property

@@ -36,8 +36,8 @@ def word(result: Result) -> str:
     Of a planned one `open` while runs are to come, `not tested` if they cannot be compared, else as
     in the plan. Of another one, or if the plan does not count: `ahead` or `behind` if p is
     significant; `neither learned it` if both are at the score of a guess; `no verdict` and why
-    below three pairs or those of a test at this scale, if a run diverged, or if all pairs differ
-    alike; else `unsure`.
+    below three pairs, if a run diverged, or if all pairs differ alike; else `unsure`, also of so
+    few pairs that this scale has no test.
     """
     if result.family.open:
         return OPEN
@@ -56,13 +56,14 @@ def word(result: Result) -> str:
 
 def _no_verdict(result: Result) -> str:
     """Why nothing can be said of an unplanned comparison; empty if something can."""
-    missing = max(result.comparison.fewest, FEWEST_PAIRS) - len(result.pairs)
+    missing = FEWEST_PAIRS - len(result.pairs)
     if missing > 0:
         return "add 1 seed" if missing == 1 else f"add {missing} seeds"
     diverged = sum(run.status == "diverged" for run in result.runs)
     if diverged:
         return "1 run diverged" if diverged == 1 else f"{diverged} runs diverged"
-    if math.isnan(result.p_family) and not result.at_chance:
+    has_test = len(result.pairs) >= result.comparison.fewest and not result.at_chance
+    if has_test and math.isnan(result.p_family):
         return "all pairs differ alike, so there is no test"
     return ""
 
