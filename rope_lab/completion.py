@@ -65,7 +65,8 @@ def main(arguments: Words = None) -> None:
 
 def ends(line: str) -> list[str]:
     """All that may stand at the end of a command line instead of its last word, files apart."""
-    *before, word = [*line[: line.rfind(" ") + 1].split(), line[line.rfind(" ") + 1 :]]
+    typed, _, word = line.rpartition(" ")
+    before = typed.split()
     command = before[1] if len(before) > 1 else ""
     if not command:
         found = [*MODULES, "--help", "--version"]

@@ -222,7 +222,8 @@ def after_padding(model: Transformer) -> str | None:
     """A note if tokens of another document before them change the logits of TOKENS."""
     if model.layers[0].attention.linear:
         return "linear attention has no documents"
-    (_, pos_BTA), n = positions_of_a_task(), 3
+    _, pos_BTA = positions_of_a_task()
+    n = 3  # tokens of the other document
     documents_BT = (torch.arange(TOKENS.shape[1] + n) >= n).long().expand(len(TOKENS), -1)
     tokens_BT = torch.cat([TOKENS[:, :n], TOKENS], dim=1)
     padded_BTA = torch.cat([pos_BTA[:, :n], pos_BTA], dim=1)

@@ -153,8 +153,8 @@ def _jobs(
         trained = further(steps, rate) | {"eval.every": max(1, steps // EVALUATIONS)}
         for title, each in adopted.items():
             key = Key("", seq_len, title, steps, seq_len if steps else 0)
-            own = each.changed | trained, key.label, folder, each.files
-            found[key] = [child(parent, *own) for parent in every]
+            changed = each.changed | trained
+            found[key] = [child(parent, changed, key.label, folder, each.files) for parent in every]
     return found
 
 

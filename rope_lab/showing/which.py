@@ -183,7 +183,8 @@ def sureness(name: str, ranked: Ranked, measured: Measured) -> str:
             outcomes.setdefault(plan_word(result), where)
     if CONFIRMED in outcomes:
         return f"{seeds}, confirmed by a planned test{outcomes[CONFIRMED]}"
-    for word, where in outcomes.items():
+    if outcomes:
+        word, where = next(iter(outcomes.items()))
         return f"{seeds}, {word} in a planned test{where}"
     return f"{seeds}, exploratory"
 
