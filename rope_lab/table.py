@@ -22,6 +22,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.freeze import check_measure
+from rope_lab.results.plans.rates import SEARCH_SEED
 from rope_lab.results.plans.study import RATE, STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import OWN, Best, Case, best_rates, bill_of, case_of, searched_rates
 from rope_lab.shipped import choices
@@ -52,7 +53,7 @@ class Block:
     seeds: dict[str, Seeds]
     settings: list[str] = field(default_factory=list)
     rates: list[Positive] = field(default_factory=list)
-    search: int = 100
+    search: int = SEARCH_SEED
     measure: str = OWN
 
     @property

@@ -11,7 +11,7 @@ from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.plans.setups import setups_of_folders
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.folders import read
-from rope_lab.results.views import charts, render, series
+from rope_lab.results.views import charts, palettes, render, series
 from rope_lab.results.views.panels import Panel, titled
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,7 +34,7 @@ def picture() -> alt.HConcatChart:
     points = points.assign(y=points.y + here.optimum)
     panel = replace(panel, points=points, y="loss, nats per letter", log=False, untrained=False)
     panel = titled(panel, published)
-    best = charts.level(here.optimum, "best possible", charts.GREY)
+    best = charts.level(here.optimum, "best possible", palettes.GREY)
     curves = charts.with_title(alt.layer(charts.lines(panel), best), "Copying text: held-out loss")
     curves = curves.properties(width=CURVES, height=HEIGHT)
     gap = f"{-result.difference.mean:.3f} lower on average"
@@ -52,7 +52,7 @@ def slopes(panel: Panel, gap: str) -> alt.LayerChart:
         x=alt.X("scheme:N", sort=list(panel.colors), title=gap, axis=axis),
         y=alt.Y("y:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
     )
-    joined = base.mark_line(color=charts.GREY, strokeWidth=1.2).encode(detail="seed:N")
+    joined = base.mark_line(color=palettes.GREY, strokeWidth=1.2).encode(detail="seed:N")
     dots = base.mark_circle(size=70, opacity=1).encode(color=charts.colors(panel.colors))
     chart = charts.with_title(alt.layer(joined, dots), "Where each seed ends")
     return chart.properties(width=SLOPES, height=HEIGHT)

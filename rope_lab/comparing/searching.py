@@ -11,7 +11,7 @@ from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_of_ended
 from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
-from rope_lab.results.plans.rates import Cell, Search
+from rope_lab.results.plans.rates import SEARCH_SEED, Cell, Search
 from rope_lab.results.plans.study import run_name
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Run
@@ -20,7 +20,6 @@ from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.text import filled, say, short_path
 from rope_lab.train import config
 
-FIRST_SEED = 100
 SOLVED = 0.995  # a share from which a task counts as solved
 
 
@@ -62,7 +61,7 @@ def _planned(order: Order) -> RateSearch:
     cfg = config.load(*common, f"position={schemes[0]}")
     freeze.check_length(order.measure, cfg.eval.lengths)
     rates, seeds = order.search
-    plan = Search(schemes, cfg.train.lr, rates, range(FIRST_SEED, FIRST_SEED + seeds))
+    plan = Search(schemes, cfg.train.lr, rates, range(SEARCH_SEED, SEARCH_SEED + seeds))
     return RateSearch(plan, common, partial(_gain, order), order.folder)
 
 

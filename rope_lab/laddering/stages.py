@@ -12,10 +12,8 @@ from rope_lab.laddering.sizes import SEARCHED, ModelSize, carried
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.ladder import LOSS, Rung
 from rope_lab.results.plans.freeze import FIRST_SEED
-from rope_lab.results.plans.rates import Cell, Rates, Search, SearchState
+from rope_lab.results.plans.rates import SEARCH_SEED, Cell, Rates, Search, SearchState
 from rope_lab.text import Record
-
-SEARCH_SEED = 100  # the first seed of the search
 
 
 @dataclass(frozen=True)

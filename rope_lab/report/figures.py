@@ -9,12 +9,12 @@ from rope_lab.results.records.measures import declared
 from rope_lab.results.records.setups import Setup
 from rope_lab.results.views import attention, charts, series
 from rope_lab.results.views.figures import sweep_panel
+from rope_lab.results.views.palettes import TWO_RUNS
 from rope_lab.results.views.panels import Panel, points_frame, titled
 from rope_lab.results.views.probes import AttentionWeights
 
 BESIDE = ("eval/loss", "eval/accuracy", "train/loss", "train/grad_norm")  # besides the task's own
 SMOOTHED = "train/loss"  # evaluations are shown as they are
-TWO = {"A": "#0072b2", "B": "#d55e00"}  # two runs beside each other
 BY_DISTANCE = "mean share that a head gives to the token so many tokens back"
 MAPS = "shares that queries (down) give to keys (across) of one text"
 Chart = dict[str, Any]
@@ -54,7 +54,7 @@ def two_runs() -> dict[str, Chart]:
     """The empty charts of two runs, A and B, on a linear and on a logarithmic axis."""
     made = {}
     for name in ("linear", "log"):
-        panel = Panel(points_frame([]), "optimizer steps", "", name == "log", colors=TWO)
+        panel = Panel(points_frame([]), "optimizer steps", "", name == "log", colors=TWO_RUNS)
         made[name] = _of_panel(panel, "", "")
     return made
 

@@ -60,6 +60,16 @@ def t_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
+def t_intervals(values: pd.DataFrame, places: list[str], fewest: int = 2) -> pd.DataFrame:
+    """By each place of the columns `places` the mean of `y`, the number `n` of its values, and the
+    ends `low` and `high` of Student's t interval: nan with fewer values than `fewest`.
+    """
+    found = values.groupby(places).y.agg(y="mean", n="count", error="sem").reset_index()
+    freedom = (found.n - 1).where(found.n >= fewest)
+    half = found.pop("error") * stats.t.ppf((1 + LEVEL) / 2, freedom)
+    return found.assign(low=found.y - half, high=found.y + half)
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """p values adjusted for their number (Holm, 1979); nan stays nan and does not count."""
     p = pd.Series(p_values, dtype=float)

@@ -55,7 +55,11 @@ def fresh_seeds(pairs: int, known: Collection[int]) -> list[int]:
 
 
 def plan_text(name: str, study: Record, seeds: Sequence[int]) -> str:
-    """The text of a plan.yaml with one study, whose schemes all have these seeds."""
+    """The text of a plan.yaml with one study.
+
+    study: with a list of its schemes at `seeds`
+    seeds: of each of them
+    """
     study = study | {"seeds": dict.fromkeys(study["seeds"], _seeds(seeds))}
     given = {key: value for key, value in study.items() if value not in ({}, [])}
     content = {"studies": {name: given}}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+SEARCH_SEED = 100  # the first one of a search
 FINALISTS = 2  # rates of each scheme that all seeds are run at
 WIDENINGS = 2  # at most
 

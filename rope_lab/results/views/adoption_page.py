@@ -18,7 +18,7 @@ from rope_lab.results.comparisons.continued import (
 from rope_lab.results.comparisons.stats import FEWEST_PAIRS
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.setups import seeds as seeds_text
-from rope_lab.results.views import charts, render, tables
+from rope_lab.results.views import charts, palettes, render, tables
 from rope_lab.results.views.longer_page import of_ways
 from rope_lab.results.views.panels import Panel, points_frame
 from rope_lab.results.views.tables import bullets, escaped, markdown
@@ -97,7 +97,7 @@ def chart(longest: Continued, published: Published, own: str) -> alt.TopLevelMix
     for key, runs in longest.ways.items():
         is_control = key.way == AS_IS
         name = control_name(own) if is_control else key.way
-        colors[name] = charts.GREY if is_control else published.color(runs[0].position, positions)
+        colors[name] = palettes.GREY if is_control else published.color(runs[0].position, positions)
         for run in runs:
             for step, value in run.points(measure.metric):
                 if step or is_control:
@@ -105,7 +105,7 @@ def chart(longest: Continued, published: Published, own: str) -> alt.TopLevelMix
     points = points_frame(rows)
     panel = Panel(points, "further steps", measure.unit, most=measure.most, colors=colors)
     before = points[(points.x == 0)].y.mean()
-    level = charts.level(before, "before", charts.INK)
+    level = charts.level(before, "before", palettes.INK)
     return alt.layer(charts.lines(panel), level)
 
 

@@ -4,6 +4,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from rope_lab.results.views.palettes import BLUES
+
 MAP, MAPS = 92, 3  # pixels of a head's map, and maps in a row
 DISTANCES = [0, 1, 3, 10, 30, 100, 300, 1000]
 
@@ -28,7 +30,7 @@ def maps(heads: list[list[list[float]]], every: int) -> alt.FacetChart:
     """
     weights = _table(heads, ["head", "query", "key"])
     weights[["query", "key"]] *= every
-    scale = alt.Scale(type="sqrt", range=["#fff", "#08306b"], interpolate="rgb")
+    scale = alt.Scale(type="sqrt", range=BLUES, interpolate="rgb")
     cells = (
         alt.Chart(weights)
         .mark_rect()

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rope_lab.results.records.run import Record
+from rope_lab.results.views.palettes import INK
 from rope_lab.results.views.panels import FEW, Colors, Panel
 
 WIDTH, HEIGHT = 640, 250  # pixels of the plotting area
@@ -20,7 +21,6 @@ GAP = 28  # pixels between plots
 LETTER = 6.4  # mean width of a letter in pixels
 LINE = 40  # letters of a line beside a vertical axis
 THINNED = 60  # points of a curve on a page
-INK, GREY = "#1b1d21", "#8b919b"
 RUNS = alt.NamedData("runs")  # those of a page, which fills them in
 ONE = pd.DataFrame({"zero": [0]})  # the data of one mark
 

@@ -9,14 +9,14 @@ from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.words import AHEAD, BEHIND, CONFIRMED, REFUTED, REVERSED, word
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import one_line
-from rope_lab.results.views.charts import INK, ONE
+from rope_lab.results.views.charts import ONE
+from rope_lab.results.views.palettes import BAD, GOOD, INK, UNDECIDED
 from rope_lab.results.views.verdicts import gain_text, kind, label, published_gains
 
 WIDTH = 205  # pixels of the axis; the words right of it may take 262
 WORD = 70  # of these, for the word of the verdict
 ROW = 34
 TITLE, LABEL = 80, 140  # letters of a panel's title and of a row's label
-GOOD, BAD, GREY = "#126B3A", "#9B1C1C", "#666C76"
 COLORS = {CONFIRMED: GOOD, AHEAD: GOOD, REVERSED: BAD, REFUTED: BAD, BEHIND: BAD}
 LEGEND = "◊ published · ■ planned · ● exploratory · lines: 95% intervals over seeds"
 
@@ -47,7 +47,7 @@ def rows(found: list[Result], published: Published) -> pd.DataFrame:
                 "high": gain.high,
                 "text": gain_text(result),
                 "word": said,
-                "color": COLORS.get(said, GREY),
+                "color": COLORS.get(said, UNDECIDED),
                 "published": published_gains(result, published),
             }
         )

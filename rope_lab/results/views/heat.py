@@ -9,12 +9,12 @@ import altair as alt
 import pandas as pd
 
 from rope_lab.results.views.charts import GAP
+from rope_lab.results.views.palettes import GREENS
 
 CELL, TALL = 50, 19  # pixels of a cell with a number
 MAP = 118, 108  # pixels of a map among others
 MAPS = 3  # in a row
 LABEL = 30  # letters of a line of a column's label
-GREENS = ["#ffffe5", "#f7fcb9", "#d9f0a3", "#addd8e", "#78c679", "#41ab5d", "#238443", "#005a32"]
 
 
 def scores(cells: Iterable[tuple], columns: list[str]) -> alt.LayerChart:

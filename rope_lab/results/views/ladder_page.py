@@ -22,12 +22,11 @@ from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.frame import curve
 from rope_lab.results.records.setups import seeds as seeds_text
-from rope_lab.results.views import charts, render, tables
+from rope_lab.results.views import charts, palettes, render, tables
 from rope_lab.results.views.panels import Panel, points_frame
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 
 PAGE, FIGURE = "ladder.md", "ladder.svg"
-COLORS = ("#88CCEE", "#44AA99", "#4477AA", "#332288", "#882255", "#1b1d21")  # from the smallest
 DIGITS = LOSS.digits
 
 
@@ -153,7 +152,7 @@ def chart(leads: Sequence[Lead]) -> alt.TopLevelMixin:
     """A panel for each scheme."""
     drawn = []
     for lead in leads:
-        equal = charts.level(0, "equal", charts.GREY)
+        equal = charts.level(0, "equal", palettes.GREY)
         title = f"Lead of {lead.titles[lead.scheme]} over {lead.titles[lead.baseline]}"
         drawn.append(charts.with_title(alt.layer(equal, charts.lines(panel(lead))), title))
     return drawn[0] if len(drawn) == 1 else alt.vconcat(*drawn, spacing=charts.GAP)
@@ -164,7 +163,7 @@ def panel(lead: Lead) -> Panel:
     rows, colors = [], {}
     for number, rung in enumerate(lead.rungs):
         label = f"{rung.name}, {rung.parameters / 1e6:.2g}M"
-        colors[label] = COLORS[number % len(COLORS)]
+        colors[label] = palettes.SIZES[number % len(palettes.SIZES)]
         theirs = {run.seed: curve(run, LOSS.metric) for run in rung.runs[lead.baseline]}
         for run in rung.runs[lead.scheme]:
             leads = theirs[run.seed] - curve(run, LOSS.metric)

@@ -23,16 +23,11 @@ from rope_lab.results.comparisons.stats import FEWEST_PAIRS, t_interval
 from rope_lab.results.records.catalogue import Published, TaskReport
 from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.setups import seeds as seeds_text
-from rope_lab.results.views import charts, render, tables
+from rope_lab.results.views import charts, palettes, render, tables
 from rope_lab.results.views.panels import Colors, Panel, points_frame
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown
 
 PAGE, FIGURE = "extend.md", "extend.svg"
-# Of the ways, in the order of tables; more than there are.
-COLORS = (
-    *("#1b1d21", "#4477AA", "#66CCEE", "#228833", "#CCBB44", "#EE6677", "#AA3377"),
-    *("#882255", "#EE7733", "#CC3311", "#009988", "#332288", "#999933"),
-)
 CONTROL = f"{AS_IS} (control)"
 Others = dict[str, Callable[[Key], Key | None]]  # by name the way that a way is compared with
 
@@ -221,7 +216,7 @@ def notes(reading: Continued, trained: int) -> list[str]:
 def chart(reading: Continued, title: str) -> alt.TopLevelMixin:
     """A panel without and, if there are such runs, one with further training."""
     names = dict.fromkeys(key.way for key in reading.ways)
-    colors = dict(zip(names, COLORS, strict=False))
+    colors = dict(zip(names, palettes.WAYS, strict=False))
     drawn = []
     for part in reading.by_steps():
         steps = part.first.steps
@@ -246,7 +241,7 @@ def _panel(ways: Ways, report: TaskReport, colors: Colors) -> Panel:
     of_names = {}
     for key in ways:
         control = key.way == AS_IS and key.at == max(other.at for other in ways)
-        of_names[_name(key)] = charts.GREY if control and key.steps else colors[key.way]
+        of_names[_name(key)] = palettes.GREY if control and key.steps else colors[key.way]
     ticks = sorted({*points.x})
     axis = {"values": ticks, "format": "d"}
     x = report.length["title"]

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from rope_lab.results.comparisons.stats import LEVEL
+from rope_lab.results.comparisons.stats import t_intervals
 from rope_lab.results.records.catalogue import Published
 from rope_lab.results.records.run import Record
 
@@ -57,12 +56,8 @@ class Panel:
         FEWEST_PLOTTED.
         """
         ended = self.points[self.points.ended].dropna(subset="y")
-        by_place = ended.groupby(["scheme", "x"]).y
-        means = by_place.agg(y="mean", n="count", error="sem").reset_index()
-        freedom = (means.n - 1).where(means.n >= FEWEST_PLOTTED)
-        half = means.pop("error") * stats.t.ppf((1 + LEVEL) / 2, freedom)
-        low, high = (means.y - half).clip(self.least), (means.y + half).clip(upper=self.most)
-        return means.assign(low=low, high=high)
+        means = t_intervals(ended, ["scheme", "x"], FEWEST_PLOTTED)
+        return means.assign(low=means.low.clip(self.least), high=means.high.clip(upper=self.most))
 
     def fewer(self) -> pd.DataFrame:
         """The means of fewer seeds than others of their scheme."""

@@ -4,9 +4,9 @@ import altair as alt
 import pandas as pd
 
 from rope_lab.results.views import charts
+from rope_lab.results.views.palettes import CURVES
 
 WIDTH, HEIGHT = 300, 170  # pixels of a plotting area
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#8C510A"]
 Curves = dict[str, list[float | None]]  # by label: a number for each distance, 0 first
 
 
@@ -26,7 +26,7 @@ def _panel(curves: Curves, title: str, y: str) -> alt.Chart:
     points = pd.DataFrame(rows, columns=["curve", "distance", "value"]).dropna()
     legend = None if len(curves) == 1 else alt.Legend(columns=2)
     names = list(curves)
-    color = alt.Scale(domain=names, range=COLORS[: len(names)])
+    color = alt.Scale(domain=names, range=CURVES[: len(names)])
     chart = (
         alt.Chart(points)
         .mark_line(strokeWidth=1.8)

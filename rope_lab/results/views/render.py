@@ -13,6 +13,8 @@ import altair as alt
 import vl_convert
 import yaml
 
+from rope_lab.results.views.palettes import INK
+
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 THEME = Template(Path(__file__).with_name("theme.yaml").read_text("utf-8"))
 PLACES = re.compile(r' (?:d|transform|x|y|x1|x2|y1|y2|width|height)="[^"]*"')
@@ -27,7 +29,7 @@ def theme(ink: str, grid: str, background: str | None) -> Config:
     return settings | {"background": background}
 
 
-PAPER = theme("#1b1d21", "#e6e8ec", "white")
+PAPER = theme(INK, "#e6e8ec", "white")
 CLEAR = PAPER | {"background": None}
 DARK = theme("#e6edf3", "#3d444d", None)
 

@@ -4,8 +4,8 @@ import altair as alt
 
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.views import charts
+from rope_lab.results.views.palettes import PAIRED
 
-GREY = "#8c959f"
 WIDTH, HEIGHT = 220, 260  # pixels; wider if names are long
 LETTER = 8  # pixels, of a name
 
@@ -25,7 +25,7 @@ def paired(result: Result, names: tuple[str, str], colors: tuple[str, str]) -> a
     y = alt.Y("value:Q", title=f"{measure.shown_unit} ({measure.better} is better)", scale=scale)
     color = charts.colors(dict(zip(names, colors, strict=True)))
     base = alt.Chart(points).encode(x=x, y=y)
-    joined = base.mark_line(color=GREY, strokeWidth=1, opacity=0.7).encode(detail="seed:N")
+    joined = base.mark_line(color=PAIRED, strokeWidth=1, opacity=0.7).encode(detail="seed:N")
     dots = base.mark_circle(size=55, opacity=0.9).encode(color=color, tooltip=["seed", "value"])
     means = base.mark_tick(thickness=3, size=34).encode(y=y.aggregate("mean"), color=color)
     width = max(WIDTH, 2 * LETTER * max(map(len, names)))
