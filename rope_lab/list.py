@@ -15,7 +15,7 @@ from pathlib import Path
 from rope_lab.files import PATIENCE, read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import RESULTS
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.measures import declared
 from rope_lab.text import (
     ConfigError,
@@ -58,7 +58,7 @@ def read(path: Path) -> Record | None:
     return None
 
 
-def columns(path: Path, content: Record | None, published: Published) -> str:
+def columns(path: Path, content: Record | None, catalogue: Catalogue) -> str:
     """Status, steps, metric and date of a run."""
     written = time.strftime("%Y-%m-%d %H:%M", time.localtime(changed(path)))
     if content is None:
@@ -69,7 +69,7 @@ def columns(path: Path, content: Record | None, published: Published) -> str:
         if time.time() - changed(path.with_name(".lock")) > PATIENCE:
             status = "interrupted?"
     metrics, metric = content["metrics"], ""
-    name = published.report(content["task"], set(metrics), {}).measure.metric
+    name = catalogue.report(content["task"], set(metrics), {}).measure.metric
     if name in metrics:
         value = f"{metrics[name]:.{declared(name).digits}f}"
         metric = f"{name.removeprefix('eval/')} {value}"
@@ -94,7 +94,7 @@ def settings_of(content: Record) -> list[str]:
 
 def table(paths: list[Path]) -> str:
     """The list of runs; in a terminal, folder and settings stand below."""
-    published, contents = Published(), {path: read(path) for path in paths}
+    catalogue, contents = Catalogue(), {path: read(path) for path in paths}
     settings, alike = {}, defaultdict(list)
     for path, content in contents.items():
         if content:
@@ -107,7 +107,7 @@ def table(paths: list[Path]) -> str:
             shared = set.intersection(*alike[content["task"], content["position"]])
             own = [setting for setting in settings[path] if setting not in shared]
         where = plain("  ".join([short_path(path.parent), *own]))
-        lines.append(row(columns(path, content, published), where))
+        lines.append(row(columns(path, content, catalogue), where))
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rope_lab.results.plans.evidence import removed
 from rope_lab.results.plans.outcomes import read
 from rope_lab.results.plans.study import PLAN, load
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.views.plan_page import HEAD, section
 from rope_lab.results.views.tables import Strong, bullets, write_page
 from rope_lab.text import Words, argument_parser, errors_as_exit
@@ -21,13 +21,13 @@ def main(arguments: Words = None) -> None:
     parser = argument_parser("plan", __doc__)
     parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan
-    studied, problems = read(path, Published())
+    studied, problems = read(path, Catalogue())
     families = [results[0].family for results in studied]
     problems += [problem.line for family in families for problem in family.problems]
     problems += removed(path)
     notes = load(path).corrections
     parts = [
-        section(results, Published(), notes.get(results[0].family.study.name, ""))
+        section(results, Catalogue(), notes.get(results[0].family.study.name, ""))
         for results in studied
     ]
     if problems:

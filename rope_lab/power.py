@@ -16,7 +16,7 @@ from rope_lab.places import RESULTS
 from rope_lab.results.comparisons import stats
 from rope_lab.results.comparisons.answers import answered, samples
 from rope_lab.results.comparisons.unplanned import between
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import folders_of_runs, read_or_warn, with_those_below
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
@@ -42,7 +42,7 @@ def differences(setup: Setup) -> dict[str, pd.Series]:
     """Paired differences of schemes from the baseline that have a spread; in the unit of the
     tables.
     """
-    baseline = setup.published.baseline
+    baseline = setup.catalogue.baseline
     compared = {s: answered(between(setup, s, baseline)).differences for s in setup.others}
     return {scheme: each for scheme, each in compared.items() if each.std() > 0}
 
@@ -78,23 +78,23 @@ def bimodal(setup: Setup, schemes: list[str]) -> list[str]:
     for scheme in schemes:
         reached = samples(setup.arm(scheme), replace(threshold, at="ever reached")).value
         if 0 < reached.sum() < len(reached):
-            title = setup.published.title(scheme)
+            title = setup.catalogue.title(scheme)
             split.append(f"{title} {reached.sum():.0f} of {len(reached)}")
     return [Strong(BIMODAL.format(name=name, split=", ".join(split)))] if split else []
 
 
 def section(setup: Setup, difference: float | None, power: float) -> str:
     """The table of a setup and its notes, as Markdown; empty if no scheme has a spread."""
-    published, found = setup.published, differences(setup)
+    catalogue, found = setup.catalogue, differences(setup)
     if not found:
         return ""
     rows = []
     for scheme, values in found.items():
-        name = {f"against {published.titles[1]}": published.title(scheme)}
+        name = {f"against {catalogue.titles[1]}": catalogue.title(scheme)}
         rows.append(name | row(values, setup.measure.digits, difference, power))
     notes = [note.format(unit=setup.measure.unit, power=power) for note in NOTES]
     notes += [OF_DIFFERENCE] if difference else []
-    notes += bimodal(setup, [published.baseline, *found])
+    notes += bimodal(setup, [catalogue.baseline, *found])
     heading = f"## {escaped(setup.title)}, scale {setup.scale}"
     return "\n\n".join([heading, markdown(Table(rows)), bullets(notes)])
 
@@ -118,12 +118,12 @@ def main(arguments: Words = None) -> None:
         asked, known = getattr(given, name), {getattr(run, name) for run in runs}
         if asked not in (None, *known):
             raise ConfigError(f"--{name} {asked}: no run has it; {nearest(asked, known, '')}")
-    published = against.question(Published(), setups_of(runs, Published()), None, given.against)
+    catalogue = against.question(Catalogue(), setups_of(runs, Catalogue()), None, given.against)
     parts = []
-    for setup in setups_of(runs, published):
+    for setup in setups_of(runs, catalogue):
         if given.task in (None, setup.task) and given.scale in (None, setup.scale):
             parts.append(section(setup, given.difference, given.power))
     if not any(parts):
-        baseline = published.titles[1]
+        baseline = catalogue.titles[1]
         raise ConfigError(f"no scheme has two pairs of such runs with {baseline} that differ")
     say_markdown("\n\n".join(filter(None, parts)))

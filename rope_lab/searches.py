@@ -10,7 +10,7 @@ from rope_lab.launch.jobs import Job
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.plans.freeze import check_length, measure_of
 from rope_lab.results.plans.study import RATE
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record
@@ -63,7 +63,7 @@ def best_rates(jobs: Sequence[Job], extra: Sequence[str], measures: dict[Case, s
 
 def _gain(run: Run, name: str) -> float:
     """What a run scores, higher is better. Raises ConfigError."""
-    measure = measure_of(Published().report_of(run), name)
+    measure = measure_of(Catalogue().report_of(run), name)
     gain = measure.gain(run)
     if run.status == "finished" and gain == -math.inf:
         raise ConfigError(f"measure: {name}: the runs do not record it")

@@ -18,7 +18,7 @@ from rope_lab import table
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import Comparison, answered
 from rope_lab.results.plans.freeze import measure_of
-from rope_lab.results.records.catalogue import Published, TaskReport
+from rope_lab.results.records.catalogue import Catalogue, TaskReport
 from rope_lab.results.records.frame import scheme_names
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
@@ -57,7 +57,7 @@ def pages_part(runs: Sequence[Run], blocks: Sequence[Block]) -> str:
                 continue
             for name in of_scheme.keys() - sizes.keys():
                 sizes[name] = cached_numbers(name)
-            report = Published().report_of(of_scheme[BASELINE][0])
+            report = Catalogue().report_of(of_scheme[BASELINE][0])
             parts += [f"## {report.title}", markdown(Table(rows(of_scheme, sizes, report, block)))]
     return "\n\n".join(parts)
 
@@ -86,7 +86,7 @@ def rows(
     compared = (ranked_by, [*measures.values()][-1])  # the last is of the longest problems
     found = []
     for name, runs in of_scheme.items():
-        row = {"scheme": Published().title(name), "learning rate": rate_of(runs)}
+        row = {"scheme": Catalogue().title(name), "learning rate": rate_of(runs)}
         for title, measure in measures.items():
             row[title] = mean_of(measure.values(runs), measure)
             if measure in compared:
@@ -103,7 +103,7 @@ def difference(runs: Sequence[Run], base: Sequence[Run], measure: Measure) -> st
     if runs is base:
         return NONE
     arms = Arm("", tuple(runs)), Arm("", tuple(base))
-    return paired(answered(Comparison(Published().report_of(base[0]), measure, *arms)))
+    return paired(answered(Comparison(Catalogue().report_of(base[0]), measure, *arms)))
 
 
 def rate_of(runs: Sequence[Run]) -> str:

@@ -9,7 +9,7 @@ from rope_lab.files import write_whole
 from rope_lab.results.comparisons.answers import answered
 from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.plans.setups import setups_of_folders
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
 from rope_lab.results.views import charts, palettes, render, series
 from rope_lab.results.views.panels import Panel, titled
@@ -22,18 +22,18 @@ CURVES, SLOPES, HEIGHT = 350, 120, 190  # pixels
 
 def picture() -> alt.HConcatChart:
     """Loss of RoPE and RoPER on Prefix at paper scale: the planned comparison."""
-    published = Published()
+    catalogue = Catalogue()
     runs, _ = read(FOLDER)
-    setups, _ = setups_of_folders({FOLDER: runs}, published)
+    setups, _ = setups_of_folders({FOLDER: runs}, catalogue)
     here = next(setup for setup in setups if setup.study == STUDY)
-    schemes = list(published.pair)[::-1]
+    schemes = list(catalogue.pair)[::-1]
     panel = series.over_training(here, here.measure, schemes)
-    result = answered(between(here, *published.pair))
+    result = answered(between(here, *catalogue.pair))
     pairs = result.pairs
     points = panel.points[panel.points.seed.isin(pairs.index)]
     points = points.assign(y=points.y + here.optimum)
     panel = replace(panel, points=points, y="loss, nats per letter", log=False, untrained=False)
-    panel = titled(panel, published)
+    panel = titled(panel, catalogue)
     best = charts.level(here.optimum, "best possible", palettes.GREY)
     curves = charts.with_title(alt.layer(charts.lines(panel), best), "Copying text: held-out loss")
     curves = curves.properties(width=CURVES, height=HEIGHT)

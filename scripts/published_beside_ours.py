@@ -10,7 +10,7 @@ from scipy import stats
 
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import samples
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read_or_warn
 from rope_lab.results.records.kept import KEPT
 from rope_lab.results.records.measures import ACCURACY, LENGTH, Measure
@@ -77,7 +77,7 @@ def ours(
         return _wrong(setups[0], schemes, wrong_by)
     if not set(schemes) <= {scheme for setup in setups for scheme in setup.schemes}:
         return "not run"
-    measure, published = setups[0].measure, setups[0].published
+    measure, catalogue = setups[0].measure, setups[0].catalogue
     if length:
         measure = replace(measure, metric=f"{LENGTH}/{length}")
     of_scheme = {scheme: values(setups, scheme, measure) for scheme in schemes}
@@ -90,7 +90,7 @@ def ours(
     means = []
     for scheme in schemes:
         mean = mean_of(table[scheme].dropna(), measure)
-        means.append(f"{published.title(scheme)} {mean}")
+        means.append(f"{catalogue.title(scheme)} {mean}")
     return f"{'; '.join(means)} {measure.unit}"
 
 
@@ -109,34 +109,34 @@ def _wrong(setup: Setup, schemes: list[str], wrong_by: dict[str, list[int]]) -> 
     cells = []
     for scheme in schemes:
         means = ", ".join(map("{:.2f}".format, wrong.loc[scheme]))
-        cells.append(f"{setup.published.title(scheme)} {means} (n={counts[scheme]})")
+        cells.append(f"{setup.catalogue.title(scheme)} {means} (n={counts[scheme]})")
     return f"{'; '.join(cells)} % wrong"
 
 
-def rotated(groups: list[Setup], published: Published) -> dict[Setup, pd.DataFrame]:
+def rotated(groups: list[Setup], catalogue: Catalogue) -> dict[Setup, pd.DataFrame]:
     """The groups that have all published ways: the value of each seed, a column a way, the best
     published first.
     """
     found = {}
     for setup in groups:
         values = setup.finished.pivot_table(index="seed", columns="scheme", values="value")
-        ours = values.reindex(columns=list(published.rotations["loss"])).dropna()
+        ours = values.reindex(columns=list(catalogue.rotations["loss"])).dropna()
         if len(ours):
-            found[setup] = ours.set_axis(list(losses(published)), axis=1)
+            found[setup] = ours.set_axis(list(losses(catalogue)), axis=1)
     return found
 
 
-def losses(published: Published) -> dict[str, float]:
+def losses(catalogue: Catalogue) -> dict[str, float]:
     """The published loss of each way, `qk`."""
     return {
         row["rotated"].replace(", ", ""): row["loss"]
-        for row in published.rotations["loss"].values()
+        for row in catalogue.rotations["loss"].values()
     }
 
 
-def orders(found: dict[Setup, pd.DataFrame], published: Published) -> list[dict[str, str]]:
+def orders(found: dict[Setup, pd.DataFrame], catalogue: Catalogue) -> list[dict[str, str]]:
     """A row a group: the rank correlation of our order with the published one."""
-    theirs, made = [*losses(published).values()], []
+    theirs, made = [*losses(catalogue).values()], []
     for setup, values in found.items():
         ours = -setup.measure.sign * values
         each = [float(stats.spearmanr(row, theirs).statistic) for row in ours.to_numpy()]
@@ -151,7 +151,7 @@ def orders(found: dict[Setup, pd.DataFrame], published: Published) -> list[dict[
     return made
 
 
-def figure(found: dict[Setup, pd.DataFrame], published: Published) -> bytes:
+def figure(found: dict[Setup, pd.DataFrame], catalogue: Catalogue) -> bytes:
     """Each seed of each way, and their mean, over its published loss; a panel a group, better is
     lower.
     """
@@ -160,7 +160,7 @@ def figure(found: dict[Setup, pd.DataFrame], published: Published) -> bytes:
     panels = []
     for setup, values in found.items():
         points = values.melt(var_name="name", value_name="ours")
-        points = points.assign(theirs=points.name.map(losses(published)))
+        points = points.assign(theirs=points.name.map(losses(catalogue)))
         panels.append(_scatter(points, setup))
     return render.svg(alt.hconcat(*panels, spacing=24))
 
@@ -209,22 +209,22 @@ def places(means: pd.DataFrame, reverse: bool) -> list[str]:
 
 @errors_as_exit()
 def main() -> None:
-    published = Published()
+    catalogue = Catalogue()
     checks = yaml.safe_load((RESULTS / "checks.yaml").read_bytes())
     folders = [path.parent for path in sorted(RESULTS.glob(f"**/{KEPT}"))]
     groups = {
-        folder.relative_to(RESULTS).as_posix(): setups_of(read_or_warn([folder]), published)
+        folder.relative_to(RESULTS).as_posix(): setups_of(read_or_warn([folder]), catalogue)
         for folder in folders
     }
-    found = rotated([g for each in groups.values() for g in each], published)
-    heading = ROTATED.format(published.rotations["source"], ", ".join(losses(published))).rstrip()
+    found = rotated([g for each in groups.values() for g in each], catalogue)
+    heading = ROTATED.format(catalogue.rotations["source"], ", ".join(losses(catalogue))).rstrip()
     parts = [
         HEAD.rstrip(),
         markdown(Table(rows(checks, groups))),
         heading,
-        markdown(Table(orders(found, published))),
+        markdown(Table(orders(found, catalogue))),
     ]
-    write_page(RESULTS / "checks.md", parts, {"rotations.svg": figure(found, published)})
+    write_page(RESULTS / "checks.md", parts, {"rotations.svg": figure(found, catalogue)})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rope_lab.files import make_folder, write_whole
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.shipped import choices, summary
 from rope_lab.showing import facts, measured, which
 from rope_lab.showing.command import FIGURE, PAGES, look
@@ -36,13 +36,13 @@ def write(names: list[str], kept: Measured, folder: Path = PAGES) -> None:
 
 def index() -> str:
     """The index of all pages, by kind."""
-    published, parts = Published(), [INDEX]
+    catalogue, parts = Catalogue(), [INDEX]
     for kind, names in facts.by_kind().items():
         title, meaning = facts.kind_title(kind)
         rows = [f"## {title}", f"{meaning[:1].upper()}{meaning[1:]}."]
         table = ["| scheme | `position=` | what it does (linked to its paper) |", "|---|---|---|"]
         for name in names:
-            link = f"[{published.title(name)}]({name}.md)"
+            link = f"[{catalogue.title(name)}]({name}.md)"
             table.append(f"| {link} | `{name}` | {summary('position', name)} |")
         parts.append("\n\n".join([*rows, "\n".join(table)]) + "\n")
     return "\n".join(parts)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.views.tables import between
 from rope_lab.shipped import choices
 from rope_lab.showing import costs, facts
@@ -54,7 +54,7 @@ def times_table() -> str:
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, ratios in part["ratios"].items():
         cells = [f"{median:.2f} ({low:.2f} to {high:.2f})" for median, low, high in ratios]
-        rows.append(f"| {Published().title(name)} | {' | '.join(cells)} |")
+        rows.append(f"| {Catalogue().title(name)} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

@@ -17,7 +17,7 @@ from rope_lab.results.comparisons.paired_tests import sign_flip_p
 from rope_lab.results.comparisons.stats import ALPHA, spread_limit
 from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.plans.number_of_pairs import LIMIT, pairs_that_find
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
 
@@ -31,7 +31,7 @@ def kept_differences() -> dict[str, np.ndarray]:
     for folder in (RESULTS, *sorted(RESULTS.glob("*/"))):
         if not (folder / "runs.jsonl").exists():
             continue
-        for setup in setups_of(read(folder)[0], Published()):
+        for setup in setups_of(read(folder)[0], Catalogue()):
             if not {"rope", "roper"} <= {*setup.schemes}:
                 continue
             values = answered(between(setup, "roper", "rope")).differences.to_numpy()

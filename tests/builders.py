@@ -12,11 +12,11 @@ from rope_lab import shipped as settings
 from rope_lab.files import as_json, sealed
 from rope_lab.identity import NUMERICS, identify
 from rope_lab.results import __main__ as results
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.text import flat, nested
 
-PUBLISHED = Published()
+CATALOGUE = Catalogue()
 STEPS = [0, 50, 100]
 ROPE, ROPER = [0.50, 0.60, 0.55, 0.40], [0.80, 0.97, 0.75, 0.75]
 

@@ -18,7 +18,7 @@ from rope_lab.results.comparisons.continued import (
     control_of,
     steps_until_as_good,
 )
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read, read_run
 from rope_lab.results.views import adoption_page, longer_page
 from rope_lab.train import loop
@@ -116,7 +116,7 @@ def made_up(parent):
         before = run_.curves["eval/loss"][1][0]
         untrained.append(replace(run_, metrics={"eval/loss": before}))
     ways = {Key("", 16, AS_IS): untrained} | ways
-    report = Published().report("text", {"eval/loss"}, {})
+    report = Catalogue().report("text", {"eval/loss"}, {})
     continued = Continued(ways, report, report.measure)
     return SimpleNamespace(continued=continued, control=control, roper=roper, none=none)
 

@@ -4,7 +4,7 @@ import math
 import re
 
 import pytest
-from builders import PUBLISHED
+from builders import CATALOGUE
 from conftest import ROOT
 
 from rope_lab.results.plans import evidence, outcomes
@@ -20,13 +20,13 @@ KEPT = ROOT / "results"
 def planned():
     with pytest.MonkeyPatch.context() as patch:  # a clone without history shows no plan
         patch.setattr(evidence, "problems", lambda *_: [])
-        return outcomes.read(KEPT / "plan.yaml", PUBLISHED)[0]
+        return outcomes.read(KEPT / "plan.yaml", CATALOGUE)[0]
 
 
 @pytest.fixture(scope="module")
 def box(planned):
-    groups = setups_of(read(KEPT)[0], PUBLISHED)
-    return advice.section(verdicts(groups, planned, PUBLISHED), PUBLISHED)
+    groups = setups_of(read(KEPT)[0], CATALOGUE)
+    return advice.section(verdicts(groups, planned, CATALOGUE), CATALOGUE)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from builders import PUBLISHED, ROPE, ROPER, make_row
+from builders import CATALOGUE, ROPE, ROPER, make_row
 from conftest import ROOT, fuzz
 from scipy import stats as scipy_stats
 
@@ -71,7 +71,7 @@ def runs(ends: dict[str, list[float]], **changes) -> list[Run]:
 
 
 def only(made: list[Run]) -> Setup:
-    (found,) = setups_of(made, PUBLISHED)
+    (found,) = setups_of(made, CATALOGUE)
     return found
 
 
@@ -141,14 +141,14 @@ def test_bands_are_students_t_from_three_seeds_on(seeds, schemes, bands):
     ended = {mean["scheme"]: mean for mean in means if mean["low"][-1] is not None and areas}
     assert len(ended) == bands
     for scheme in series.best(found)[:bands]:
-        values, mean = ends[scheme], ended[PUBLISHED.title(scheme)]
+        values, mean = ends[scheme], ended[CATALOGUE.title(scheme)]
         half = scipy_stats.t.ppf(0.975, seeds - 1) * np.std(values, ddof=1) / math.sqrt(seeds)
         low, high = 128 * max(np.mean(values) - half, 0), 128 * min(np.mean(values) + half, 1)
         assert (mean["low"][-1], mean["high"][-1]) == pytest.approx((low, high), rel=1e-4)
 
 
 def test_a_loss_above_its_optimum_has_a_logarithmic_axis():
-    setup = PUBLISHED.tasks["substring_by_prefix"]["setup"]
+    setup = CATALOGUE.tasks["substring_by_prefix"]["setup"]
     ends = {"none": [0.3], "rope": [0.5], "roper": [0.7]}
     chart = figures.curves(only(runs(ends, **PREFIX | {"settings": setup})))
     means = {mean["scheme"]: mean["y"] for mean in curves(chart)[1]}
@@ -175,7 +175,7 @@ def test_a_sweep_has_a_ring_around_each_best_value():
     made = []
     for rate, ends in ((1e-4, [0.2, 0.3]), (2e-4, [0.9, 0.8]), (4e-4, [0.5, 0.5])):
         made += runs({"rope": ends}, settings={"train.lr": rate})
-    (sweep,) = find(setups_of(made, PUBLISHED))
+    (sweep,) = find(setups_of(made, CATALOGUE))
     chart = figures.sweep(sweep)
     (ring,) = [row for row in rows(chart, "x", "y") if row["x"] == 2e-4]
     assert (ring["scheme"], ring["y"]) == ("RoPE", pytest.approx(128 * 0.85))
@@ -191,36 +191,36 @@ def with_published(result: Result, *gains: float) -> Result:
 def test_a_forest_plot_has_a_row_for_each_verdict():
     """Index has a planned and an exploratory verdict, Prefix one."""
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
-    index, prefix = verdicts(setups_of(made, PUBLISHED), [], PUBLISHED)
+    index, prefix = verdicts(setups_of(made, CATALOGUE), [], CATALOGUE)
     index = with_published(index, 34.11)
     prefix = with_published(prefix, 0.0124, 0.0078)
     family = Family(comparisons=[], study=STUDY, found=dict.fromkeys(STUDY.cells))
     difference = Interval(20.0, 10.0, 30.0, 24)
     planned = replace(index, family=family, difference=difference, p_family=0.01)
     verdicts_of = [planned, index, prefix]
-    spec = render.specification(forest.forest(verdicts_of, PUBLISHED))
+    spec = render.specification(forest.forest(verdicts_of, CATALOGUE))
     panels = spec["vconcat"]
     assert [panel["title"] for panel in panels] == ["Substring by Index", "Substring by Prefix"]
-    found = forest.rows(verdicts_of, PUBLISHED)
+    found = forest.rows(verdicts_of, CATALOGUE)
     assert list(found.label) == list(map(label, verdicts_of))
     assert list(found.kind) == ["planned", "exploratory", "exploratory"]
     assert list(found.word) == list(map(word, verdicts_of))
     assert found["mean"].tolist() == [20.0, index.gain.mean, prefix.gain.mean]
     assert found.low[:2].tolist() == [10.0, index.gain.low]
-    published = [row for row in rows(forest.forest([prefix], PUBLISHED), "row") if row["row"] == 0]
+    published = [row for row in rows(forest.forest([prefix], CATALOGUE), "row") if row["row"] == 0]
     assert [row["mean"] for row in published] == pytest.approx([0.0124, 0.0078, 0.0124])
 
 
 @pytest.mark.slow
 def test_any_title_can_be_drawn():
-    made = setups_of(runs({"rope": ROPE, "roper": ROPER}), PUBLISHED)
-    (result,) = verdicts(made, [], PUBLISHED)
+    made = setups_of(runs({"rope": ROPE, "roper": ROPER}), CATALOGUE)
+    (result,) = verdicts(made, [], CATALOGUE)
     odd = []
     for title in ("位置 🜁", "$\\frac{1}{$", "a\nb" * 500, "<b>&amp;"):
         report = TaskReport(**vars(result.comparison.report) | {"title": title})
         odd.append(replace(result, comparison=replace(result.comparison, report=report)))
     odd.append(replace(result, difference=Interval(1e99, -1e100, 1e100, 3)))
-    drawn = render.svg(forest.forest(odd, PUBLISHED))
+    drawn = render.svg(forest.forest(odd, CATALOGUE))
     assert drawn.endswith(b"</svg>\n")
     assert b"<b>" not in drawn
 
@@ -259,8 +259,8 @@ def test_any_numbers_can_be_plotted(seed):
             made.append(make_row(scheme, run, curve, **PREFIX | changes))
     (drawn,) = figures.draw([only(made)])[1].values()
     assert drawn.endswith(b"</svg>\n")
-    found = verdicts([only(made)], [], PUBLISHED)
-    assert not found or render.svg(forest.forest(found, PUBLISHED)).endswith(b"</svg>\n")
+    found = verdicts([only(made)], [], CATALOGUE)
+    assert not found or render.svg(forest.forest(found, CATALOGUE)).endswith(b"</svg>\n")
 
 
 def test_heat_maps_show_a_crossed_attribute_by_length():
@@ -325,10 +325,10 @@ def test_attention_is_a_line_or_a_map_for_each_head():
 
 
 def test_a_scheme_with_settings_has_its_colour_unless_beside_another():
-    roper, plain = "roper (train.lr=2e-3)", PUBLISHED.color("roper")
-    assert PUBLISHED.color(roper, ["rope", roper]) == plain
+    roper, plain = "roper (train.lr=2e-3)", CATALOGUE.color("roper")
+    assert CATALOGUE.color(roper, ["rope", roper]) == plain
     beside = ["roper (train.lr=4e-3)", roper, "rope"]
-    assert len({plain, *(PUBLISHED.color(scheme, beside) for scheme in beside)}) == 4
+    assert len({plain, *(CATALOGUE.color(scheme, beside) for scheme in beside)}) == 4
 
 
 def chart_of_two() -> Panel:

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from builders import PUBLISHED, make_row
+from builders import CATALOGUE, make_row
 from conftest import script
 
 from rope_lab.results.records.setups import setups_of
@@ -11,7 +11,7 @@ from rope_lab.shipped import shipped
 
 checks = script("published_beside_ours")
 
-LOSSES = {scheme: row["loss"] for scheme, row in PUBLISHED.rotations["loss"].items()}
+LOSSES = {scheme: row["loss"] for scheme, row in CATALOGUE.rotations["loss"].items()}
 
 
 def run_of(scheme: str, seed: int, end: float):
@@ -29,17 +29,17 @@ def run_of(scheme: str, seed: int, end: float):
 )
 def test_accuracies_are_ranked_against_published_losses(gain, rho):
     made = [run_of(s, seed, gain(loss) / 3) for s, loss in LOSSES.items() for seed in range(2)]
-    found = checks.rotated(setups_of(made, PUBLISHED), PUBLISHED)
-    (row,) = checks.orders(found, PUBLISHED)
+    found = checks.rotated(setups_of(made, CATALOGUE), CATALOGUE)
+    (row,) = checks.orders(found, CATALOGUE)
     assert (row["rank correlation of the means"], row["rank correlation per seed, mean"][-3:]) == (
         f"{rho:.2f}",
         "n=2",
     )
     assert row["best to worst here"].split(", ")[0 if rho > 0 else -1] == "qk"
-    assert b"vo" in checks.figure(found, PUBLISHED)
-    assert checks.rotated(setups_of(made[2:], PUBLISHED), PUBLISHED) == {}  # RoPE is missing
+    assert b"vo" in checks.figure(found, CATALOGUE)
+    assert checks.rotated(setups_of(made[2:], CATALOGUE), CATALOGUE) == {}  # RoPE is missing
     apart = [run for run in made if (run.position == "none") == (run.seed == 0)]
-    assert checks.rotated(setups_of(apart, PUBLISHED), PUBLISHED) == {}  # no seed has all schemes
+    assert checks.rotated(setups_of(apart, CATALOGUE), CATALOGUE) == {}  # no seed has all schemes
     assert "not run" in checks.ours([], ["rope"])
 
 
@@ -49,7 +49,7 @@ def test_errors_by_attribute_keep_the_order_asked_for():
         make_row("rope", seed, [0.0, 0.8], task="flip_flop", slices=each)
         for seed, each in enumerate(slices)
     ]
-    (found,) = setups_of(made, PUBLISHED)
+    (found,) = setups_of(made, CATALOGUE)
     shown = checks.ours([found], ["rope"], wrong_by={"ignored": [80, 10]})
     assert shown == "RoPE 25.00, 25.00 (n=2) % wrong"
 
@@ -62,7 +62,7 @@ def test_longer_problems_are_shown_of_each_schemes_own_recipe():
             share = 0.2 + seed / 10 + (scheme == "roper") / 2
             about = {"task": "reverse_string", "slices": {"length": {"20": (4, share)}}}
             made.append(make_row(scheme, seed, [0, 1.0], settings={"train.lr": rate}, **about))
-    shown = checks.ours(setups_of(made, PUBLISHED), ["rope", "roper"], length=20, search=100)
+    shown = checks.ours(setups_of(made, CATALOGUE), ["rope", "roper"], length=20, search=100)
     assert shown == "RoPE 25.0 (20.0–30.0) n=2; RoPER 75.0 (70.0–80.0) n=2 % of problems correct"
 
 
@@ -80,5 +80,5 @@ NANOGPT = {
 
 @pytest.mark.parametrize("other", [{}, {"task.corpus": "0"}, {"model.d_model": 64}])
 def test_a_published_number_stands_beside_its_own_set_up(other):
-    shown = PUBLISHED.report("text", {"eval/loss"}, NANOGPT | other).elsewhere
+    shown = CATALOGUE.report("text", {"eval/loss"}, NANOGPT | other).elsewhere
     assert ("nanoGPT" in shown) == (not other)

@@ -26,7 +26,7 @@ from rope_lab.files import as_json, sealed
 from rope_lab.results.comparisons.answers import Comparison, answered
 from rope_lab.results.plans import freeze, outcomes
 from rope_lab.results.plans.bill import Bill
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import Arm
 from rope_lab.results.views.verdict_figure import paired
@@ -368,7 +368,7 @@ def test_nobody_to_ask_begins_nothing(tmp_path, imports):
 
 def test_long_names_stand_side_by_side_in_the_figure():
     kept = ROOT / "results" / "compare" / "roper-rope-substring_by_prefix-quick" / "plan.yaml"
-    ((result, *_), *_), _ = outcomes.read(kept, Published())
+    ((result, *_), *_), _ = outcomes.read(kept, Catalogue())
     short, long = ("RoPER", "RoPE"), ("partial_key_offset_roper", "partial_key_offset")
     widths = [paired(result, names, ("red", "blue")).width for names in (short, long)]
     assert widths[0] == 220
@@ -463,7 +463,7 @@ def test_steps_that_no_run_reaches_are_named(tmp_path, imports):
 
 def test_steps_are_no_share():
     """A task whose threshold is a share of problems: log 300 is no solved task."""
-    report = Published().report("needle", {"eval/accuracy"}, {})
+    report = Catalogue().report("needle", {"eval/accuracy"}, {})
     measure = freeze.measure_of(report, "steps")
     ends = {"roper": [300, 400, 500], "rope": [500, 600, 400]}
     arms = []

@@ -11,7 +11,7 @@ from trained import command, run
 from rope_lab.continuing import extend, parents, ways
 from rope_lab.experiments.launching import RUNS
 from rope_lab.results.comparisons.continued import AS_IS, WINDOWS, by_length, check_alike
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read, read_run
 from rope_lab.results.views import longer_page
 from rope_lab.shipped import with_class_names
@@ -25,7 +25,7 @@ PARENT = [
     *("task=text", "task.tokens=characters", "position=roper"),
     *("train.steps=4", "train.batch_size=3", "train.seq_len=16", "eval.every=4"),
 ]
-REPORT = Published().report("text", {"eval/loss"}, {})
+REPORT = Catalogue().report("text", {"eval/loss"}, {})
 WORDS = ["--lengths", "2x", "--budget", "50%", "--out", "it", "hydra/launcher=basic"]
 
 
@@ -281,7 +281,7 @@ def test_problems_grow_with_the_length_and_are_graded(tmp_path):
             lengths.add((key.at, cfg.task["string_length"], cfg.train.seq_len))
         made[key] = [read_run(own.folder)]
     assert lengths == {(14, 8, 32), (30, 24, 96)}
-    report = Published().report("needle", {"eval/accuracy"}, {})
+    report = Catalogue().report("needle", {"eval/accuracy"}, {})
     assert longer_page.conclusions(by_length(made, report)) == []  # of runs without these lengths
     assert WINDOWS not in " ".join(longer_page.table(by_length(made, report)[0], trained).columns)
 
@@ -290,17 +290,17 @@ def test_shares_by_depth_are_means_over_parents(found):
     key, (one,) = next(iter(found.ways.items()))
     slices = [{f"depth_at_{key.length}": {"0": (9, share), "10": (9, 1.0)}} for share in (0.2, 0.4)]
     runs = [replace(one, seed=seed, slices=each) for seed, each in enumerate(slices)]
-    table = longer_page.details(by_length({key: runs}, REPORT)[0], Published())
+    table = longer_page.details(by_length({key: runs}, REPORT)[0], Catalogue())
     assert table.note == "Share of problems correct by tenths of the haystack before the needle:"
     assert table.rows == [
         {"way": key.way, "further training": "–", "0": "0.30", "10": "1.00"},
     ]
-    assert longer_page.details(by_length({key: [one]}, REPORT)[0], Published()).rows == []
+    assert longer_page.details(by_length({key: [one]}, REPORT)[0], Catalogue()).rows == []
 
 
 def test_losses_stand_by_position_up_to_the_length(found):
     key, (one,) = next(iter(found.ways.items()))
     slices = {"length_loss": {"64": (9, 9.0), "16": (9, 2.0), "32": (9, 2.5)}}
     reading = by_length({key: [replace(one, slices=slices)]}, REPORT)[0]
-    table = longer_page.details(reading, Published())
+    table = longer_page.details(reading, Catalogue())
     assert table.rows == [{"way": key.way, "further training": "–", "16": "2.000", "32": "2.500"}]

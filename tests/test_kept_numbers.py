@@ -25,7 +25,7 @@ from rope_lab.results.plans import evidence, outcomes
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.setups import setups_of_folders
 from rope_lab.results.records import kept
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import advice
@@ -176,7 +176,7 @@ def interval(found) -> list[float]:
 def of_plan() -> dict:
     """Of each planned test: p, p corrected, difference, means, who is ahead and the word."""
     found = {}
-    for of_study in outcomes.read(studies.PLAN, Published())[0]:
+    for of_study in outcomes.read(studies.PLAN, Catalogue())[0]:
         for result in of_study:
             if result.family.untested:
                 continue
@@ -191,9 +191,9 @@ def of_plan() -> dict:
 
 @functools.cache
 def grouped(folder: str) -> list:
-    published = Published().but(compares=not studies.of_rows(ROOT / folder))
+    catalogue = Catalogue().but(compares=not studies.of_rows(ROOT / folder))
     runs, _ = read(ROOT / folder)
-    return setups_of_folders({ROOT / folder: runs}, published)[0]
+    return setups_of_folders({ROOT / folder: runs}, catalogue)[0]
 
 
 def of_folder(folder: str) -> dict:
@@ -208,25 +208,25 @@ def of_folder(folder: str) -> dict:
             for threshold, measure in setup.report.thresholds.items():
                 found[f"{name}: {threshold}"] = list(samples(setup.arm(scheme), measure).value)
             if scheme in setup.others:
-                result = answered(between(setup, scheme, setup.published.baseline))
+                result = answered(between(setup, scheme, setup.catalogue.baseline))
                 found[f"{name}: difference"] = [*interval(result.difference), result.p]
     for sweep in sweeps.find(setups):
         for scheme, table in sweep.scores.items():
             name = f"{sweep.title} {sweep.recipe_id}: {scheme}"
             found[name] = [table.mean().to_list(), sweep.best[scheme]]
-    published = setups[0].published
-    studied, _ = outcomes.read(ROOT / folder / studies.NAME, published)
-    for result in verdicts(setups, studied, published):
+    catalogue = setups[0].catalogue
+    studied, _ = outcomes.read(ROOT / folder / studies.NAME, catalogue)
+    for result in verdicts(setups, studied, catalogue):
         name = f"{result.comparison.task}, {label(result)}, {kind(result)}, {result.measure.metric}"
         numbers = [*interval(result.gain), *result.means, result.p_family, word(result)]
-        found[name] = [*numbers, published_gains(result, published), result.seeds]
+        found[name] = [*numbers, published_gains(result, catalogue), result.seeds]
     return found
 
 
 def of_scores() -> dict:
     """Of each cell of the page of scores: the score of each seed, and whether a rate was chosen."""
     runs = [run for folder in FOLDERS for run in read(ROOT / folder)[0]]
-    setups = setups_of(runs, Published())
+    setups = setups_of(runs, Catalogue())
     found = {}
     for column in (columns.column(setup, setups) for setup in columns.widest(setups)):
         for scheme, values in column.scores.items():
@@ -236,9 +236,9 @@ def of_scores() -> dict:
 
 def of_questions() -> dict:
     """The box of advice, and the spreads of the power calculation."""
-    setups, published = grouped("results"), Published()
-    studied, _ = outcomes.read(studies.PLAN, published)
-    box = advice.section(verdicts(setups, studied, published), published)
+    setups, catalogue = grouped("results"), Catalogue()
+    studied, _ = outcomes.read(studies.PLAN, catalogue)
+    box = advice.section(verdicts(setups, studied, catalogue), catalogue)
     found = {f"advice: {row['for']}": list(row.values()) for row in box.table.rows}
     found |= {"advice": box.sentences}
     for setup in setups:

@@ -119,7 +119,7 @@ def ladder_of(like, leads: list[list[float]]) -> list[Rung]:
 
 
 def lead_of(like, rungs: list[Rung]) -> Lead:
-    report = ladder_page.Published().report(like.task, {"eval/loss"}, {})
+    report = ladder_page.Catalogue().report(like.task, {"eval/loss"}, {})
     return Lead(rungs, "mine", "rope", {"mine": "Mine", "rope": "RoPE"}, report)
 
 
@@ -353,7 +353,7 @@ def test_the_page_over_sizes_says_what_its_rows_say():
             }
             assert [len(each) for each in both.values()] == [3, 3]
             rungs.append(Rung(str(width), parameters, both))
-        report = ladder_page.Published().report_of(runs[0])
+        report = ladder_page.Catalogue().report_of(runs[0])
         lead = Lead(rungs, scheme, "rope", {scheme: scheme, "rope": "rope"}, report)
         cells = [*(t_interval(each) for each in lead.by_size), lead.slope]
         row = " | ".join(f"{each.mean:.3f} ({each.low:.3f} to {each.high:.3f})" for each in cells)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import PUBLISHED, make_row, make_rows
+from builders import CATALOGUE, make_row, make_rows
 
 from rope_lab.results.comparisons.answers import Family, answer, answered
 from rope_lab.results.comparisons.paired_tests import TESTS
@@ -62,7 +62,7 @@ def test_pairs_have_one_seed_and_one_code():
     made = make_rows({"rope": [0.1, 0.2, 0.3], "roper": [0.4, 0.5, 0.6, 0.7]})
     made[1] = replace(made[1], numerics=99)
     made[2] = replace(made[2], torch="1 → 2")
-    (setup,) = setups_of(made, PUBLISHED)
+    (setup,) = setups_of(made, CATALOGUE)
     result = answered(between(setup, "roper", "rope"))
     assert result.seeds == [0]
     assert (result.difference.n, result.p_family) == (1, pytest.approx(math.nan, nan_ok=True))
@@ -70,7 +70,7 @@ def test_pairs_have_one_seed_and_one_code():
 
 def test_p_values_are_corrected_within_their_family():
     ends = {"rope": [0.1, 0.2, 0.3], "roper": [0.4, 0.5, 0.7], "none": [0.1, 0.3, 0.3]}
-    (setup,) = setups_of(make_rows(ends), PUBLISHED)
+    (setup,) = setups_of(make_rows(ends), CATALOGUE)
     asked = [between(setup, scheme, "rope") for scheme in ("roper", "none")]
     results = answer(Family(comparisons=asked, several="tests", one="one"))
     assert [r.p_family for r in results] == holm([r.p for r in results])
@@ -83,7 +83,7 @@ def test_p_values_are_corrected_within_their_family():
 
 def test_a_swapped_result_is_the_negative():
     ends = {"rope": [0.1, 0.2, 0.3], "roper": [0.4, 0.5, 0.7]}
-    (setup,) = setups_of(make_rows(ends), PUBLISHED)
+    (setup,) = setups_of(make_rows(ends), CATALOGUE)
     result = answered(between(setup, "roper", "rope"))
     swapped, other = result.swapped(), answered(between(setup, "rope", "roper"))
     assert (swapped.means, swapped.p, swapped.seeds) == (other.means, other.p, other.seeds)

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import torch
-from builders import PUBLISHED
+from builders import CATALOGUE
 from conftest import TINY, flip, only_folder
 from trained import assert_same_end, command, load, metrics_of, run, stopped_run
 
@@ -168,7 +168,7 @@ def test_children_of_two_schemes_stand_apart_in_results(parent, tmp_path):
     keep(read(tmp_path / "runs")[0], kept)
     parents = read(parent)[0]
     for folder in (tmp_path / "runs", kept):
-        usual, children = setups_of([*read(folder)[0], *parents], PUBLISHED)
+        usual, children = setups_of([*read(folder)[0], *parents], CATALOGUE)
         assert usual.variant == ""
         assert children.variant.startswith("parent.recipe_id=")
         names = [

@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from builders import PUBLISHED, headings, make_pairs, make_row, make_run, table_rows
+from builders import CATALOGUE, headings, make_pairs, make_row, make_run, table_rows
 from conftest import one_line
 from scipy import stats as scipy_stats
 
@@ -75,17 +75,17 @@ def runs():
 @pytest.mark.parametrize(("times", "digits"), [(100, 1), (1, 3), (128, 1)])
 def test_a_share_keeps_its_precision_in_another_unit(study, times, digits):
     """The report of the task has one digit of a percentage."""
-    report = PUBLISHED.report("grid", ["eval/accuracy"], {})
+    report = CATALOGUE.report("grid", ["eval/accuracy"], {})
     test = replace(study.primary[0], metric="length/6", times=times)
     assert study.measure(test, report).digits == digits
 
 
 def answers(study: studies.Study, runs: list[Run]) -> list[Result]:
-    return outcomes.of_study(study, runs, PUBLISHED)
+    return outcomes.of_study(study, runs, CATALOGUE)
 
 
 def outcome(study: studies.Study, runs: list[Run]) -> str:
-    return plan_page.section(answers(study, runs), PUBLISHED)
+    return plan_page.section(answers(study, runs), CATALOGUE)
 
 
 def differences(runs, of) -> list[float]:
@@ -401,7 +401,7 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 @pytest.mark.slow  # reads the plan of each commit
 def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each run's commit contains its study; commits missing from a shallow clone are skipped."""
-    ours, _ = outcomes.read(studies.PLAN, PUBLISHED)
+    ours, _ = outcomes.read(studies.PLAN, CATALOGUE)
     lines = [problem.line for results in ours for problem in results[0].family.problems]
     assert [line for line in lines if "git cannot show" not in line] == []
 

@@ -4,7 +4,7 @@ differences.
 
 import numpy as np
 import pytest
-from builders import PUBLISHED, ROPE, ROPER, make_run, table_rows
+from builders import CATALOGUE, ROPE, ROPER, make_run, table_rows
 from conftest import ROOT
 
 from rope_lab import power
@@ -61,7 +61,7 @@ def test_any_scheme_is_a_baseline_pairs_need_the_same_code(out, capsys):
 
 
 def test_runs_that_reach_a_threshold_or_not_are_called_bimodal(out):
-    (found,) = setups_of(read(out)[0], PUBLISHED)
+    (found,) = setups_of(read(out)[0], CATALOGUE)
     (said,) = power.bimodal(found, ["rope", "roper"])
     assert "RoPE 3 of 4" in said
 

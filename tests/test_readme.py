@@ -14,7 +14,7 @@ from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import evidence, outcomes
 from rope_lab.results.plans.study import Plan, from_yaml
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 
 PAGES = [
     ROOT / "README.md",
@@ -38,7 +38,7 @@ def planned_results(plans: Sequence[Path] = (RESULTS / "plan.yaml",)) -> list:
     """The result of every primary comparison of these plans whose runs have ended."""
     with pytest.MonkeyPatch.context() as patch:  # a clone without history shows no plan
         patch.setattr(evidence, "problems", lambda *_: [])
-        of_plans = [outcomes.read(plan, Published())[0] for plan in plans]
+        of_plans = [outcomes.read(plan, Catalogue())[0] for plan in plans]
     results = [result for studies in of_plans for of_study in studies for result in of_study]
     return [each for each in results if each.family.corrected and not each.family.untested]
 

@@ -5,7 +5,7 @@ import re
 
 import pandas as pd
 import pytest
-from builders import PUBLISHED, ROPE, ROPER, STEPS, make_run, row, shipped, shown
+from builders import CATALOGUE, ROPE, ROPER, STEPS, make_run, row, shipped, shown
 from conftest import tree
 
 from rope_lab.results import __main__ as results
@@ -186,7 +186,7 @@ def test_differences_are_measured_equally_long_after_a_threshold(tmp_path, capsy
             (folder / "metrics.jsonl").write_text(
                 "".join(json.dumps(line) + "\n" for line in lines)
             )
-    (prefix,) = setups_of(read(tmp_path)[0], PUBLISHED)
+    (prefix,) = setups_of(read(tmp_path)[0], CATALOGUE)
     (threshold,) = prefix.report.thresholds.values()
     assert samples(prefix.arm("rope"), threshold).value.to_dict() == dict.fromkeys(range(3), 60)
     assert samples(prefix.arm("roper"), threshold).value.to_dict() == dict.fromkeys(range(3), 40)

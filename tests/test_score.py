@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from builders import PUBLISHED, make_rows, table_rows
+from builders import CATALOGUE, make_rows, table_rows
 from conftest import TINY
 from trained import command
 
@@ -95,7 +95,7 @@ def test_ranks_are_means_over_tasks_of_all_schemes():
             "needle": {"rope": [0.2] * 3, "roper": [0.6] * 3, "none": [0.1] * 3},
         }.items():
             made += make_rows(ends, task=task, settings=settings)
-    setups = setups_of(made, PUBLISHED)
+    setups = setups_of(made, CATALOGUE)
     ranks = mean_ranks(all_columns(setups))
     expected = pd.Series({"rope": 1.5, "roper": 1.5, "none": 3.0})
     assert np.allclose(ranks["mean"].sort_index(), expected.sort_index())

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from builders import PUBLISHED, make_row, make_rows, table_rows
+from builders import CATALOGUE, make_row, make_rows, table_rows
 
 from rope_lab.results.comparisons import score_columns as columns
 from rope_lab.results.records.kept import keep
@@ -33,7 +33,7 @@ def test_of_two_recipes_the_one_of_most_schemes_is_shown():
     more = make_rows(
         dict.fromkeys(("rope", "roper", "none"), [0.7] * 3), settings={"train.lr": 2e-4}
     )
-    (shown,) = columns.widest(setups_of([*made, *more], PUBLISHED))
+    (shown,) = columns.widest(setups_of([*made, *more], CATALOGUE))
     assert columns.scores(shown).keys() == {"rope", "roper", "none"}
 
 
@@ -43,7 +43,7 @@ def test_of_two_recipes_the_usual_rate_is_shown():
     usual = make_rows({"none": [0.5] * 3}, settings={"train.lr": 1e-4})
     unusual = ({"train.lr": 2e-4}, {"train.lr": 1e-4, "train.warmup": 7})
     made = [run for settings in unusual for run in make_rows(ends, settings=settings)]
-    (shown,) = columns.widest(setups_of([*usual, *made], PUBLISHED))
+    (shown,) = columns.widest(setups_of([*usual, *made], CATALOGUE))
     assert shown.settings["train.lr"] == 1e-4
 
 
@@ -58,13 +58,13 @@ def test_each_seed_counts_at_the_others_best_rate():
     elsewhere = [
         replace(run, recipe_id="other", settings=run.settings | {"train.steps": 9}) for run in made
     ]
-    groups = setups_of([*made, *usual, *elsewhere], PUBLISHED)
+    groups = setups_of([*made, *usual, *elsewhere], CATALOGUE)
     shown = columns.column(*columns.widest(groups), groups)
     assert shown.searched == {"rope"}
     # best rate: the first without seed 0 or without seed 1, the second without seed 2
     assert list(shown.scores["rope"]) == [0.1, 0.1, 0.2]
     assert list(shown.scores["none"]) == [0.2] * 3
-    groups = setups_of([*made[:6], *usual], PUBLISHED)
+    groups = setups_of([*made[:6], *usual], CATALOGUE)
     assert columns.column(*columns.widest(groups), groups).searched == set()
 
 
@@ -75,7 +75,7 @@ def test_runs_that_began_from_trained_ones_are_no_column():
         {name: [0.1] * 3 for name in ("rope", "none", "alibi")},
         settings={"train.lr": 1e-4, "parent.recipe_id": "a"},
     )
-    (shown,) = columns.widest(setups_of([*usual, *children], PUBLISHED))
+    (shown,) = columns.widest(setups_of([*usual, *children], CATALOGUE))
     assert shown.settings["train.lr"] == 2e-4
 
 
@@ -86,7 +86,7 @@ def test_a_diverged_run_scores_nothing():
         made += make_rows({"rope": [0.5] * 3}, settings={"train.lr": lr})
     made[3] = replace(made[3], status="diverged")
     made += make_rows({"none": [0.2] * 3}, settings={"train.lr": 2e-4})
-    groups = setups_of(made, PUBLISHED)
+    groups = setups_of(made, CATALOGUE)
     shown = columns.column(*columns.widest(groups), groups)
     assert shown.searched == {"rope"}
     assert sorted(shown.usual["rope"]) == [0.0, 0.5, 0.5]
@@ -100,7 +100,7 @@ def test_of_rates_that_are_best_alike_the_lowest_counts():
         for run in make_rows({"rope": ends}, settings={"train.lr": lr})
     ]
     groups = setups_of(
-        [*made, *make_rows({"none": [0.2] * 3}, settings={"train.lr": 1e-4})], PUBLISHED
+        [*made, *make_rows({"none": [0.2] * 3}, settings={"train.lr": 1e-4})], CATALOGUE
     )
     assert list(columns.column(*columns.widest(groups), groups).scores["rope"]) == [0.9, 1.0, 1.0]
 

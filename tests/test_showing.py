@@ -7,14 +7,14 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from builders import PUBLISHED, make_rows, table_rows
+from builders import CATALOGUE, make_rows, table_rows
 from conftest import KINDS, ROOT, SCHEMES, script
 
 import rope_lab
 from rope_lab.model.portrait import DIMS, PLACE, portrait
 from rope_lab.results.comparisons import score_columns as columns
 from rope_lab.results.plans import evidence
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
@@ -193,12 +193,12 @@ def test_a_gain_is_of_rates_chosen_alike():
         schemes = {"rope": values, "roper": [each + 0.05 for each in values]}
         made += make_rows(schemes, settings={"train.lr": rate})
     made += make_rows({"none": [0.3, 0.4, 0.5]}, settings={"train.lr": 1e-4})
-    setups = setups_of(made, PUBLISHED)
+    setups = setups_of(made, CATALOGUE)
     column = columns.column(*columns.widest(setups), setups)
-    found = which.gains(column, PUBLISHED)
+    found = which.gains(column, CATALOGUE)
     assert found["none"].mean == pytest.approx(0.1)
     assert found["roper"].mean == pytest.approx(0.05)
-    ranked, shown = which.Ranked(column, found), Measured(PUBLISHED, [column])
+    ranked, shown = which.Ranked(column, found), Measured(CATALOGUE, [column])
     text = "\n".join(which.section(ranked, [ranked], shown))
     rows = table_rows(text)
     assert [row["scheme"] for row in rows] == ["RoPER", "none"]
@@ -219,7 +219,7 @@ def test_a_gain_is_of_rates_chosen_alike():
     ],
 )
 def test_a_planned_test_is_of_one_length(length, metric, same):
-    (setup,) = setups_of(make_rows({"rope": [0.9, 0.8, 0.9]}, task="needle"), PUBLISHED)
+    (setup,) = setups_of(make_rows({"rope": [0.9, 0.8, 0.9]}, task="needle"), CATALOGUE)
     column = replace(columns.column(setup, [setup]), length=length)
     assert column.is_of(replace(setup.measure, metric=metric)) == same
 
@@ -228,9 +228,9 @@ def test_a_weakness_is_the_lowest_task():
     ends = {"rope": [0.9, 0.8, 0.9], "fox": [0.1, 0.2, 0.1]}
     every = []
     for task in ("mqar", "needle"):
-        (setup,) = setups_of(make_rows(ends, task=task), PUBLISHED)
+        (setup,) = setups_of(make_rows(ends, task=task), CATALOGUE)
         column = columns.column(setup, [setup])
-        every.append(which.Ranked(column, which.gains(column, PUBLISHED)))
+        every.append(which.Ranked(column, which.gains(column, CATALOGUE)))
         ends = {"rope": ends["rope"], "fox": [0.0, 0.1, 0.0]}
     assert which.weakness("fox", every, "rope") == f"{every[1].column.title}: 0.03 against 0.87"
     assert which.weakness("rope", every, "rope") == "–"
@@ -292,9 +292,9 @@ def test_titles_of_kinds_are_those_of_their_modules():
     every = facts.by_kind()
     assert sorted(name for names in every.values() for name in names) == SCHEMES
     assert facts.kind_title("biases")[0] == "Biases"
-    assert Published().title("fox") == "FoX"
+    assert Catalogue().title("fox") == "FoX"
 
 
 def test_long_decimals_are_rounded_in_titles():
-    title = Published().title("rope (base=2.6666666666666665e-05, q=0)")
+    title = Catalogue().title("rope (base=2.6666666666666665e-05, q=0)")
     assert title == "RoPE (base=2.667e-05, q=0)"

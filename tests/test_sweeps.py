@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from builders import PUBLISHED, make_row, make_run, table_rows
+from builders import CATALOGUE, make_row, make_run, table_rows
 
 from rope_lab.results import __main__ as results
 from rope_lab.results.comparisons import grids as sweeps
@@ -38,13 +38,13 @@ ENDS = {
 
 
 def only(runs: list[Run]) -> sweeps.Sweep:
-    (found,) = sweeps.find(setups_of(runs, PUBLISHED))
+    (found,) = sweeps.find(setups_of(runs, CATALOGUE))
     return found
 
 
 def held(runs: list[Run]) -> list[tuple]:
     """Setting and number of recipes of each sweep."""
-    return [(sweep.setting, len(sweep.values)) for sweep in sweeps.find(setups_of(runs, PUBLISHED))]
+    return [(sweep.setting, len(sweep.values)) for sweep in sweeps.find(setups_of(runs, CATALOGUE))]
 
 
 def of(*settings: dict) -> list[Run]:

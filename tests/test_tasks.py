@@ -14,7 +14,7 @@ from parsers import parse, parse_prefix, problems_of
 from trained import load
 
 from rope_lab import sample
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.text import flat
 from rope_lab.train import config, data
 from rope_lab.train.config import recorded
@@ -59,7 +59,7 @@ SMALL = [
     (Needle(9, 3, 3, "abcd"), 5),
 ]
 
-PUBLISHED = Published()
+CATALOGUE = Catalogue()
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -329,16 +329,16 @@ def guessed(task: Task, problem: Problem) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [name for name, report in PUBLISHED.tasks.items() if "guesses" in report]
+    "name", [name for name, report in CATALOGUE.tasks.items() if "guesses" in report]
 )
 def test_the_guess_beside_a_result_is_a_guessers(name):
-    for each in PUBLISHED.tasks[name]["guesses"]:
+    for each in CATALOGUE.tasks[name]["guesses"]:
         given = [f"{key}={json.dumps(value)}" for key, value in each["of"].items()]
         if "task.distinct" in each["of"]:
             given.append(f"task.letters={ascii_letters}")
         settings = flat(recorded(load(f"task={name}", *given)))
-        assert PUBLISHED.report(name, set(), settings).guess == each["share"]
-        assert PUBLISHED.report(name, set(), {}).guess in (None, 0.5)  # settings not known
+        assert CATALOGUE.report(name, set(), settings).guess == each["share"]
+        assert CATALOGUE.report(name, set(), {}).guess in (None, 0.5)  # settings not known
 
         larger = ["task.word_length=16"] if name == "state_tracking" else []
         larger.append("train.seq_len=2048")

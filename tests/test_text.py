@@ -17,7 +17,7 @@ from conftest import ROOT, TINY, one_line, only_folder, slow_except
 from trained import command, run
 
 from rope_lab import probe, sample
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.run import from_record, to_record
 from rope_lab.results.records.setups import setups_of
@@ -256,7 +256,7 @@ def test_a_text_run_learns_resumes_samples_and_names_no_path(written, tmp_path, 
     assert content["slices"]["length_loss"].keys() == {"64", "128"}
     assert content["slices"]["answer_position"].keys() == {str(i) for i in range(1, 65)}
     assert all(row.keys() == {"prompt", "completion", "written"} for row in content["samples"])
-    (shown,) = setups_of(read(tmp_path / "runs")[0], Published())
+    (shown,) = setups_of(read(tmp_path / "runs")[0], Catalogue())
     assert shown.title == f"Text ({written.name}, characters)"
     kept = shown.runs.run.iloc[0]
     assert from_record(to_record(kept)).data == kept.data == written.name

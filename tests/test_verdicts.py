@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import PUBLISHED, ROPE, ROPER, make_pairs, make_rows, make_run, row, shown, table_rows
+from builders import CATALOGUE, ROPE, ROPER, make_pairs, make_rows, make_run, row, shown, table_rows
 
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons import paired_tests
@@ -14,7 +14,7 @@ from rope_lab.results.comparisons.stats import holm
 from rope_lab.results.comparisons.words import word as word_of
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.study import PlannedTest, Study
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import verdict_page
@@ -50,7 +50,7 @@ def gaining(gain: float, task: str = INDEX, spread: float = 1.0, **changes) -> l
 
 
 def found(*made: Run, studies: tuple[list[Result], ...] = ()) -> list[Result]:
-    return verdicts(setups_of(list(made), PUBLISHED), list(studies), PUBLISHED)
+    return verdicts(setups_of(list(made), CATALOGUE), list(studies), CATALOGUE)
 
 
 def planned(
@@ -69,7 +69,7 @@ def planned(
     return outcomes.of_study(
         Study("a", "b", "c", INDEX, "reduced", given, seeds, higher, 0.0, primary=primary),
         made,
-        PUBLISHED,
+        CATALOGUE,
     )
 
 
@@ -118,7 +118,7 @@ def test_a_planned_test_does_not_depend_on_the_schemes_order(test, gain, word, s
     (verdict,) = found(studies=(planned(made, test=test, schemes=schemes),))
     assert (word_of(verdict), verdict.family.planned) == (word, True)
     assert verdict.p_family == 2 / 2**8
-    (row,) = table([verdict], PUBLISHED).rows
+    (row,) = table([verdict], CATALOGUE).rows
     # The scale names other tests.
     assert (row["seeds"], row["scale"] == "reduced") == (
         "8",
@@ -140,7 +140,7 @@ def test_a_planned_test_is_unsure_unless_the_gain_is_excluded(spread, published,
     assert verdict.p_family > 0.05
     assert word_of(verdict) == word
     # The write-up's value; a plan may round it.
-    assert published_gains(verdict, PUBLISHED) == pytest.approx([34.11] if published else [])
+    assert published_gains(verdict, CATALOGUE) == pytest.approx([34.11] if published else [])
 
 
 def test_before_all_runs_ended_no_number_is_shown():
@@ -151,13 +151,13 @@ def test_before_all_runs_ended_no_number_is_shown():
     assert word_of(untested) == "not tested"  # all have ended, but cannot be paired
     for each in (verdict, untested):
         assert all(map(math.isnan, (each.p_family, each.gain.mean, *each.means)))
-    (row,) = table([verdict, untested], PUBLISHED).rows  # no row for the open one
+    (row,) = table([verdict, untested], CATALOGUE).rows  # no row for the open one
     assert (row["seeds"], row["p (corrected for)"], row["measured gain [95% interval]"]) == (
         "0",
         "–",
         "–",
     )
-    *_, said = legend([verdict, untested], PUBLISHED)
+    *_, said = legend([verdict, untested], CATALOGUE)
     assert said.startswith("open: Substring by Index, reduced: 15 of 16 runs have ended")
 
 
@@ -173,7 +173,7 @@ def test_before_all_runs_ended_no_number_is_shown():
 def test_a_rate_other_than_the_recipes_is_named(settings, training):
     made = [replace(run, settings=run.settings | settings) for run in gaining(0.3)]
     (verdict,) = found(studies=(planned(made, settings=settings),))
-    (row,) = table([verdict], PUBLISHED).rows
+    (row,) = table([verdict], CATALOGUE).rows
     assert row["scale"] == ", ".join(filter(None, ["reduced", training]))
     assert training in label(verdict)
 
@@ -182,7 +182,7 @@ def test_a_rate_other_than_the_recipes_is_named(settings, training):
 
 
 def test_each_verdict_is_said_in_a_sentence():
-    (said,) = sentences(found(*gaining(0.3)), PUBLISHED)
+    (said,) = sentences(found(*gaining(0.3)), CATALOGUE)
     assert said.startswith("Substring by Index, reduced, seeds 0–7, exploratory")
     assert "gain of RoPER over RoPE +38.4 [" in said
     assert said.endswith(" correct out of 128: ahead")
@@ -211,8 +211,8 @@ def test_a_gain_is_positive_where_the_contender_is_ahead(task, times, sign):
         assert gain.mean == pytest.approx(0.2 * times)
         # Contender, then baseline.
         assert sign * (verdict.means[0] - verdict.means[1]) == pytest.approx(gain.mean)
-        assert not verdict.family.planned or published_gains(verdict, PUBLISHED)[0] > 0
-    assert published_gains(found(*ahead)[0], PUBLISHED) == []  # of another set-up
+        assert not verdict.family.planned or published_gains(verdict, CATALOGUE)[0] > 0
+    assert published_gains(found(*ahead)[0], CATALOGUE) == []  # of another set-up
 
 
 # One p value
@@ -243,7 +243,7 @@ def test_planned_tests_are_corrected_among_themselves_and_then_judged():
         (one, "one planned test", 10, "confirmed"),
         (two, "2 planned tests", 20, "undecided"),
     ):
-        (first, *_) = found(studies=(outcomes.of_study(study, made, PUBLISHED),))
+        (first, *_) = found(studies=(outcomes.of_study(study, made, CATALOGUE),))
         assert (first.corrected_for, first.p_family, word_of(first)) == (
             family,
             pytest.approx(p / 2**8),
@@ -326,7 +326,7 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
     """With as few pairs as published.yaml names, any scheme gets an estimate only; one more pair
     gets a test.
     """
-    few = PUBLISHED.untested["full_width"]
+    few = CATALOGUE.untested["full_width"]
     rope, roper = ([start + seed / 100 for seed in range(few + 1)] for start in (0.4, 0.7))
     roper[0] = 0.45  # less than half
     for n, tested in ((few, False), (few + 1, True)):
@@ -356,7 +356,7 @@ def test_a_taken_name_gets_a_number():
 
 def test_steps_stand_as_steps_and_their_difference_as_a_ratio():
     """Of the study index_sooner, whose runs are kept."""
-    studied, _ = outcomes.read(RESULTS / "plan.yaml", Published())
+    studied, _ = outcomes.read(RESULTS / "plan.yaml", Catalogue())
     every = [result for results in studied for result in results]
     result = next(each for each in every if each.measure.is_log and each.difference.n == 32)
     verdict = Verdict(RESULTS, result, [], [], ("RoPER", "RoPE"), [], [], [])
@@ -370,7 +370,7 @@ def test_steps_stand_as_steps_and_their_difference_as_a_ratio():
 
 def test_rope_with_fewer_heads_is_not_the_baseline():
     """In plan.yaml it has a learning rate of its own too, which is named first."""
-    published = Published().but(contender="kv_shared_back", baseline="rope")
-    studied, _ = outcomes.read(RESULTS / "plan.yaml", published)
-    asked = {result.comparison.theirs.scheme for result in verdicts([], studied, published)}
+    catalogue = Catalogue().but(contender="kv_shared_back", baseline="rope")
+    studied, _ = outcomes.read(RESULTS / "plan.yaml", catalogue)
+    asked = {result.comparison.theirs.scheme for result in verdicts([], studied, catalogue)}
     assert not any("kv_heads" in scheme for scheme in asked)

@@ -5,7 +5,7 @@ from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.study import Study, run_name
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, Settings
@@ -55,7 +55,7 @@ def check_overrides(order: Order, study: Study) -> None:
         if key not in study.settings or override.value() not in (study.settings[key], "auto"):
             raise other_folder(override.input_line, "is not in the frozen plan")
     test = study.primary[0]
-    report = Published().report(run_name(order.task), {test.metric}, {})
+    report = Catalogue().report(run_name(order.task), {test.metric}, {})
     measure = freeze.measure_of(report, order.measure)
     if (measure.metric, measure.at) != (test.metric, test.at):
         raise other_folder(f"--measure {order.measure}", f"the plan compares {test.metric}")

@@ -13,7 +13,7 @@ from rope_lab.results.plans.bill import Bill, mean_of_ended
 from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
 from rope_lab.results.plans.rates import SEARCH_SEED, Cell, Search
 from rope_lab.results.plans.study import run_name
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.results.records.setups import seeds as seeds_text
@@ -94,7 +94,7 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
 
 def _gain(order: Order, run: Run) -> float:
     """The value of a run, higher is better; the worst of one that diverged."""
-    return freeze.measure_of(Published().report_of(run), order.measure).gain(run)
+    return freeze.measure_of(Catalogue().report_of(run), order.measure).gain(run)
 
 
 def _at_best_rates(order: Order, best: dict[str, float], runs: dict[Cell, Run]) -> Result:
@@ -103,7 +103,7 @@ def _at_best_rates(order: Order, best: dict[str, float], runs: dict[Cell, Run]) 
     for scheme, rate in best.items():
         own = [run for cell, run in runs.items() if (cell.scheme, cell.rate) == (scheme, rate)]
         arms.append(Arm(run_name(scheme), tuple(own)))
-    report = Published().report_of(arms[0].runs[0])
+    report = Catalogue().report_of(arms[0].runs[0])
     return answered(Comparison(report, freeze.measure_of(report, order.measure), *arms))
 
 

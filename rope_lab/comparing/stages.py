@@ -30,7 +30,7 @@ from rope_lab.results.plans.bill import Bill, mean_of_ended
 from rope_lab.results.plans.number_of_pairs import number_of_pairs, smallest_difference
 from rope_lab.results.plans.outcomes import of_study
 from rope_lab.results.plans.study import NAME, Study, called, position_of, run_name
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import keep, read_kept
 from rope_lab.results.records.known import known_seeds
 from rope_lab.results.records.measures import Measure
@@ -48,7 +48,7 @@ def plan(order: Order, asks: Asks) -> Study:
     """The plan of a comparison: the frozen one or, after the search, a new one. Raises Stopped and
     ConfigError.
     """
-    if order.label == Published().title(run_name(order.theirs)):
+    if order.label == Catalogue().title(run_name(order.theirs)):
         raise ConfigError(f"--name {order.label}: is the name of the other scheme")
     path = order.folder / NAME
     if path.exists():
@@ -95,10 +95,10 @@ def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
     """Keep the runs of a plan that have all ended, and write the verdict. Raises Stopped if they
     cannot be compared.
     """
-    rows, published, every = order.folder / study.rows, Published(), list(runs.values())
+    rows, catalogue, every = order.folder / study.rows, Catalogue(), list(runs.values())
     rows.mkdir(exist_ok=True)
     keep(every, rows)
-    primary, *secondary = of_study(study, every, published, order.folder / NAME)
+    primary, *secondary = of_study(study, every, catalogue, order.folder / NAME)
     if why := primary.family.untested:
         raise Stopped(f"not tested: {why}", NOT_PLANNED)
     ours, theirs = map(position_of, study.seeds)
@@ -109,7 +109,7 @@ def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
         result=primary,
         secondary=secondary,
         searched=read_kept(order.folder / SEARCH)[0],
-        names=(order.label or published.title(ours), published.title(theirs)),
+        names=(order.label or catalogue.title(ours), catalogue.title(theirs)),
         tries=alike,
         edited=_edited(order, study),
         relatives=[name for name in relatives(next(iter(runs))) if name != theirs],

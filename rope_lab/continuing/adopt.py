@@ -24,7 +24,7 @@ from rope_lab.identity import general
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, check_alike
 from rope_lab.results.plans.study import run_name
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, Settings, Words, flat, nested
 from rope_lab.train import config, plugin
@@ -76,7 +76,7 @@ def adopt(
     _check(of_ways)
     launcher = sweep.side_by_side(hydra, jobs)
     found = all_made(of_ways, folder, launcher, asks(yes, hours("--at-most", at_most)), "adopt")
-    report = Published().report_of(next(iter(found.values()))[0])
+    report = Catalogue().report_of(next(iter(found.values()))[0])
     continued = Continued(found, report, report.measure)
     for same_steps in continued.by_steps():
         check_alike(same_steps.ways)
@@ -98,13 +98,13 @@ def _adopted(schemes: Sequence[str], parent: Parent) -> dict[str, Adopted]:
     Settings that the parents changed in their own scheme, such as its base, hold for others that
     have them too. Raises ConfigError.
     """
-    published, kept = Published(), _changed(parent)
+    catalogue, kept = Catalogue(), _changed(parent)
     found: dict[str, Adopted] = {AS_IS: Adopted({}, ())}
     for name in schemes:
         cfg = config.load(f"position={name}")
         settings = flat({"position": cfg.position})
         settings |= {key: kept[general(key)] for key in settings if general(key) in kept}
-        title = published.title(run_name(name))
+        title = catalogue.title(run_name(name))
         if title in found:
             raise ConfigError(f"--schemes: {title} is there twice; rename a file")
         changed = nested(settings) | {"names.position": cfg.names.position}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rope_lab.results.records.catalogue import Published, TaskReport
+from rope_lab.results.records.catalogue import Catalogue, TaskReport
 from rope_lab.text import FIND_RUNS, ConfigError, Record, flat, show
 from rope_lab.train import config, run
 from rope_lab.train.config import Config
@@ -100,7 +100,7 @@ def targets(parent: Parent, lengths: str) -> tuple[int, list[Target]]:
 
 def report_of(cfg: Config) -> TaskReport:
     """How the task of a run is shown."""
-    return Published().report(cfg.names.task, {"eval/loss"}, {})
+    return Catalogue().report(cfg.names.task, {"eval/loss"}, {})
 
 
 def longest_setting(cfg: Config) -> str:

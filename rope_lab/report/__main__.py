@@ -18,7 +18,7 @@ from rope_lab.files import check_ours, check_regular, write_whole
 from rope_lab.report.contents import Recorded, contents, read_probes
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.plans import outcomes
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import (
     folders_of_runs,
     is_kept,
@@ -59,12 +59,12 @@ def main(arguments: Words = None) -> None:
     check_ours(out, MADE)
     recorded = {path: read(path) for folder in folders for path in with_those_below(folder)}
     runs, problems = one_each(*[found for found, _ in recorded.values()])
-    published = Published()
-    setups = setups_of(runs, published)
+    catalogue = Catalogue()
+    setups = setups_of(runs, catalogue)
     asks = bool(given.contender or given.against)
     if asks or not all(map(is_kept, folders)):
-        published = against.question(published, setups, given.contender, given.against)
-    shown = contents(folders, recorded, published, asks)
+        catalogue = against.question(catalogue, setups, given.contender, given.against)
+    shown = contents(folders, recorded, catalogue, asks)
     probed = []
     for folder in recorded:
         found, unread = read_probes(folder)
@@ -74,24 +74,24 @@ def main(arguments: Words = None) -> None:
         problems += part.problems
     if not any(part.setups for part in shown):
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
-    of_plans = _outcomes(folders, recorded, published)
+    of_plans = _outcomes(folders, recorded, catalogue)
     count = sum(len(setup.runs) for setup in setups)
-    html = page.render(shown, count, probed, published, of_plans, problems).encode()
+    html = page.render(shown, count, probed, catalogue, of_plans, problems).encode()
     write_whole(out, html)
     size = len(html) / 1e6
     line = f"written: {short_path(out)} ({size:.1f} MB, runs: {len(runs)}); any browser opens it"
     say(filled(line))
-    if published.compares:
-        say(filled(against.HINT.format(published.titles[0])))
+    if catalogue.compares:
+        say(filled(against.HINT.format(catalogue.titles[0])))
 
 
-def _outcomes(folders: list[Path], recorded: Recorded, published: Published) -> list[Result]:
+def _outcomes(folders: list[Path], recorded: Recorded, catalogue: Catalogue) -> list[Result]:
     """The results of plans beside these folders, unless the folder of the plan is shown itself."""
     shown = [folder.resolve() for folder in recorded]
     found = []
     for folder in folders:
         if folder.resolve().parent not in shown:
-            found += outcomes.beside(folder, published)
+            found += outcomes.beside(folder, catalogue)
     return found
 
 

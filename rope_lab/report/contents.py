@@ -6,7 +6,7 @@ from pathlib import Path
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.setups import of_own_recipes, setups_of_folders
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import is_kept
 from rope_lab.results.records.kept import Found
 from rope_lab.results.records.run import DAMAGE, Run, one_line
@@ -18,7 +18,7 @@ Recorded = dict[Path, Found]  # the runs of each folder, and problems
 
 
 def contents(
-    given: list[Path], recorded: Recorded, published: Published, asks: bool
+    given: list[Path], recorded: Recorded, catalogue: Catalogue, asks: bool
 ) -> list[Content]:
     """The folders with something to show, the user's own first, and of kept ones those of a plan.
 
@@ -26,24 +26,24 @@ def contents(
     asks:  whether the user named the schemes to compare
     """
     own = [folder for folder in given if not is_kept(folder)]
-    shown = [_of_own(own, recorded, published)] if own else []
+    shown = [_of_own(own, recorded, catalogue)] if own else []
     for folder, (runs, problems) in recorded.items():
         if folder not in own:
-            kept = _of_kept(folder, runs, problems, published)
-            is_beside = not (folder in given or asks) and kept.published.compares
+            kept = _of_kept(folder, runs, problems, catalogue)
+            is_beside = not (folder in given or asks) and kept.catalogue.compares
             shown.append(replace(kept, below=is_beside or bool(own)))
-    return sorted(shown, key=lambda content: (content.below, content.published.compares))
+    return sorted(shown, key=lambda content: (content.below, content.catalogue.compares))
 
 
-def _of_kept(folder: Path, runs: list[Run], problems: list[str], published: Published) -> Content:
+def _of_kept(folder: Path, runs: list[Run], problems: list[str], catalogue: Catalogue) -> Content:
     """The kept runs of a folder; those of a plan are not compared."""
-    studied, wrong = outcomes.read(folder / studies.NAME, published)
-    here = published.but(compares=not studies.of_rows(folder))
+    studied, wrong = outcomes.read(folder / studies.NAME, catalogue)
+    here = catalogue.but(compares=not studies.of_rows(folder))
     setups, twice = setups_of_folders({folder: runs}, here)
     return Content(setups, here, problems + wrong + twice, studied, folder.resolve().name)
 
 
-def _of_own(own: list[Path], recorded: Recorded, published: Published) -> Content:
+def _of_own(own: list[Path], recorded: Recorded, catalogue: Catalogue) -> Content:
     """The runs of the user's own folders, with kept ones of the same recipes to pair them with."""
     found, problems = {}, []
     for folder, (runs, _) in recorded.items():
@@ -52,9 +52,9 @@ def _of_own(own: list[Path], recorded: Recorded, published: Published) -> Conten
     for folder in own:  # last: of two runs with one seed these count
         found[folder], wrong = recorded[folder]
         problems += wrong
-    setups, _ = setups_of_folders(of_own_recipes(found, own), published)
+    setups, _ = setups_of_folders(of_own_recipes(found, own), catalogue)
     title = ", ".join(folder.resolve().name for folder in own)
-    return Content(setups, published, problems, [], title)
+    return Content(setups, catalogue, problems, [], title)
 
 
 def read_probes(folder: Path) -> tuple[list[probes.Probed], list[str]]:

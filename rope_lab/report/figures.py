@@ -29,8 +29,8 @@ def curves(setup: Setup) -> list[Chart]:
             metrics.setdefault(name, declared(name))
     made = []
     for name, metric in metrics.items():
-        panel = titled(series.over_training(setup, metric), setup.published)
-        every = titled(series.over_training(setup, metric, setup.schemes), setup.published)
+        panel = titled(series.over_training(setup, metric), setup.catalogue)
+        every = titled(series.over_training(setup, metric, setup.schemes), setup.catalogue)
         if len(panel.points):
             smoothed = {"smoothed": name == SMOOTHED}
             made.append(_of_panel(panel, panel.y, name) | _runs(every) | smoothed)
@@ -43,7 +43,7 @@ def others(shown: Setup | Sweep) -> list[Chart]:
         panels = [sweep_panel(shown)]
     else:
         attributes = series.attributes(shown)
-        panels = [titled(series.by_value(shown, each), shown.published) for each in attributes]
+        panels = [titled(series.by_value(shown, each), shown.catalogue) for each in attributes]
     made = []
     for panel in panels:
         made.append(_of_panel(panel, f"By {panel.x}", panel.y, dots=True) | _runs(panel))

@@ -12,7 +12,7 @@ import markupsafe
 from rope_lab.report import figures
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import Setup, seeds
 from rope_lab.results.views import advice, plan_page, probes, verdicts
 from rope_lab.results.views import render as vega
@@ -39,7 +39,7 @@ def render(
     folders: list[Content],
     count: int,
     probed: list[Probed],
-    published: Published,
+    catalogue: Catalogue,
     outcomes: list[Result],
     problems: list[str],
 ) -> str:
@@ -54,28 +54,28 @@ def render(
         found += [] if content.below else content.verdicts
         sections.append((content, [_section(content, each) for each in content.sections]))
     measured = [verdict for verdict in found if verdict.gain.n]
-    drawing = vega.svg(forest(measured, published), vega.CLEAR).decode() if measured else ""
+    drawing = vega.svg(forest(measured, catalogue), vega.CLEAR).decode() if measured else ""
     data = {
         "sections": [section["data"] for _, each in sections for section in each],
         "probed": [figures.of_attention(each.attention) for each in probed if each.attention],
         "two_runs": figures.two_runs(),
         "config": vega.CLEAR,
     }
-    contender, baseline = published.titles
+    contender, baseline = catalogue.titles
     context = {
         "contender": contender,
         "baseline": baseline,
-        "question": _question(found, outcomes, published),
-        "outcomes": [plan_page.claim(result, published) for result in outcomes],
-        "box": advice.section(found, published),
+        "question": _question(found, outcomes, catalogue),
+        "outcomes": [plan_page.claim(result, catalogue) for result in outcomes],
+        "box": advice.section(found, catalogue),
         "count": count,
-        "answers": verdicts.sentences(found[:3], published),
+        "answers": verdicts.sentences(found[:3], catalogue),
         "forest": markupsafe.Markup(drawing),
-        "verdicts": verdicts.table(found, published),
-        "legend": verdicts.legend(found, published),
+        "verdicts": verdicts.table(found, catalogue),
+        "legend": verdicts.legend(found, catalogue),
         "folders": sections,
         "problems": problems,
-        "probes": [(each, probes.table(each.outcomes, each.title(published))) for each in probed],
+        "probes": [(each, probes.table(each.outcomes, each.title(catalogue))) for each in probed],
         "data": _packed(json.dumps(data, separators=(",", ":"))),
         "library": _packed(vega.javascript()),
     }
@@ -92,12 +92,12 @@ def render(
     return environment.get_template("page.html").render(context)
 
 
-def _question(found: list[Result], outcomes: list[Result], published: Published) -> str:
+def _question(found: list[Result], outcomes: list[Result], catalogue: Catalogue) -> str:
     """The heading of the page: about the first plan if there is no verdict."""
-    titles = published.titles
+    titles = catalogue.titles
     if outcomes and not found:
         asked = outcomes[0].comparison
-        titles = published.title(asked.ours.scheme), published.title(asked.theirs.scheme)
+        titles = catalogue.title(asked.ours.scheme), catalogue.title(asked.theirs.scheme)
     return "Does {} beat {}?".format(*titles)
 
 
@@ -119,7 +119,7 @@ def _section(content: Content, shown: Setup | Sweep) -> Record:
 
 def _setup(setup: Setup) -> Record:
     """Every run with its value and origin, the settings of each scheme, and curves."""
-    measure, title = setup.measure, setup.published.title
+    measure, title = setup.measure, setup.catalogue.title
     values, settings = [], {}
     for run, scheme in zip(setup.runs.run, setup.runs.scheme, strict=True):
         value = measure.times * run.metrics.get(measure.metric, math.nan)

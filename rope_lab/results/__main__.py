@@ -22,7 +22,7 @@ from rope_lab.places import OWN, RESULTS
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.setups import of_own_recipes, setups_of_folders, to_read
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import (
     ByFolder,
     folders_of_runs,
@@ -73,7 +73,7 @@ def main(arguments: Words = None) -> None:
     planned = any(map(studies.of_rows, (out, *folders)))
     if asks and planned:
         sys.exit("planned comparisons are tested as planned and nowhere else")
-    published = Published().but(compares=not planned)
+    catalogue = Catalogue().but(compares=not planned)
     found, problems = _read(folders)
     if given.keep:
         runs, unlike = one_each(*found.values())
@@ -81,12 +81,12 @@ def main(arguments: Words = None) -> None:
         keep(list(map(worth_keeping, runs)), out, given.replace)
         found, wrong = _read([out])
         problems += unlike + wrong
-    setups, wrong = setups_of_folders(found, published)
+    setups, wrong = setups_of_folders(found, catalogue)
     if asks or not (planned or is_kept(out)):
-        published = against.question(published, setups, given.contender, given.against)
-        setups, _ = setups_of_folders(found, published)
-    studied, of_plan = outcomes.read(out / studies.NAME, published)
-    content = Content(setups, published, of_plan + problems + wrong, studied)
+        catalogue = against.question(catalogue, setups, given.contender, given.against)
+        setups, _ = setups_of_folders(found, catalogue)
+    studied, of_plan = outcomes.read(out / studies.NAME, catalogue)
+    content = Content(setups, catalogue, of_plan + problems + wrong, studied)
     _print(content)
     if setups and not given.print:
         _write(out, content, stays=asks and is_kept(out), for_paper=given.paper)
@@ -111,9 +111,9 @@ def _write(out: Path, content: Content, stays: bool, for_paper: bool) -> None:
 
 
 def _print(content: Content) -> None:
-    say_markdown("\n".join([text(content), *sentences(content.verdicts, content.published)]))
-    if content.published.compares:
-        say(filled(against.HINT.format(content.published.titles[0])))
+    say_markdown("\n".join([text(content), *sentences(content.verdicts, content.catalogue)]))
+    if content.catalogue.compares:
+        say(filled(against.HINT.format(content.catalogue.titles[0])))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.study import scheme_of
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read, read_or_warn, with_those_below
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH
@@ -109,7 +109,7 @@ def write() -> None:
         rows = [replace(run, position=folder.name) for run in read_kept(folder)[0]]
         every += as_if_kept(rows, kept)
         lines.append(_line(folder, entry(folder)))
-    setups, scales = setups_of(every, Published()), PROTOCOL["tasks"]
+    setups, scales = setups_of(every, Catalogue()), PROTOCOL["tasks"]
     every_column = all_columns(setups)
     shown = [each for each in every_column if scales.get(each.setup.task) == each.setup.scale]
     more = ["## Entries", "\n".join(lines)] if lines else []
@@ -123,7 +123,7 @@ def _line(folder: Path, about: Record) -> str:
     by, date = escaped(str(about.get("by") or "anonymous")), escaped(str(about.get("date", "")))
     parts = [f"- [{folder.name}]({place}/{about['scheme'].partition(':')[0]}), {by}, {date}"]
     for path, result in verdicts(folder, about).items():
-        theirs = Published().title(scheme_of(result.comparison.theirs.scheme))
+        theirs = Catalogue().title(scheme_of(result.comparison.theirs.scheme))
         name = escaped(f"{plan_word(result)} against {theirs}, {result.title}")
         parts.append(f"[{name}]({place}/{path.name}/verdict.md)")
     for path in sorted(folder.glob("objection-*.md")):

@@ -19,7 +19,7 @@ from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import outcomes, study
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH
 from rope_lab.results.records.run import Run
@@ -72,9 +72,9 @@ def check_name(name: str) -> None:
     """Raise ConfigError unless an entry may have this name: it is not that of a scheme of ours."""
     if not re.fullmatch(NAME, name, re.ASCII):
         raise ConfigError(f"{name}: a name is up to 61 of a to z, digits, _ and -; set --name")
-    published = Published()
-    for scheme in {*choices("position"), *published.schemes}:
-        if name.lower() in (scheme.lower(), published.title(scheme).lower()):
+    catalogue = Catalogue()
+    for scheme in {*choices("position"), *catalogue.schemes}:
+        if name.lower() in (scheme.lower(), catalogue.title(scheme).lower()):
             raise ConfigError(f"{name}: is the name of a scheme of the repository; set --name")
 
 
@@ -141,7 +141,7 @@ def _flaw_of_scores(run: Run, job: Job) -> str:
     """Why the numbers of a finished run cannot be right."""
     if run.steps != job.cfg.train.steps:
         return f"finished at step {run.steps}"
-    measure = Published().report(run.task, run.metrics, run.settings, run.data).measure
+    measure = Catalogue().report(run.task, run.metrics, run.settings, run.data).measure
     shares = [mean for _, mean in run.slices.get(LENGTH, {}).values()]
     loss = run.final("eval/loss")
     if loss is None or not 0 <= measure.of(run) <= measure.most:
@@ -187,7 +187,7 @@ def verdict(plan: Path, scheme: str) -> Result:
     is_same_code = code.items() <= every[0].code.items()
     if study.position_of(first) != study.run_name(scheme) or not is_same_code:
         raise ConfigError(f"{place}: is of another scheme or code than {short_path(Path(scheme))}")
-    ((result, *_),), damaged = outcomes.read(plan, Published())
+    ((result, *_),), damaged = outcomes.read(plan, Catalogue())
     if damaged or result.family.untested:
         raise ConfigError(f"{place}: {first_three(damaged) or result.family.untested}")
     return result

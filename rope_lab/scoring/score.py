@@ -27,7 +27,7 @@ from rope_lab.places import CONF, RESULTS
 from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
 from rope_lab.results.plans.rates import Cell
 from rope_lab.results.plans.study import run_name
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read, read_or_warn, with_those_below
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
@@ -100,7 +100,7 @@ def check_ours(scheme: str, out: Path) -> None:
     """Raise ConfigError if files of the names of a scheme's page, which would be overwritten, were
     not written by this command.
     """
-    title = Published().title(run_name(scheme))
+    title = Catalogue().title(run_name(scheme))
     tables.check_ours(out / PAGE, HEAD.partition("\n")[0].format(title=title))
     for path in (out / TEX, out / CSV, out / "figures" / MAP):
         if path.exists() and not (out / PAGE).exists():
@@ -141,12 +141,12 @@ def write(scheme: str, out: Path, settings: Sequence[str]) -> None:
     kept = read_or_warn(with_those_below(RESULTS))
     mine = as_if_kept(of_protocol(scheme, out, settings), kept)
     recipes = {run.recipe_id for run in mine}
-    setups = setups_of([*kept, *mine], Published())
+    setups = setups_of([*kept, *mine], Catalogue())
     shown = [each for each in all_columns(setups) if each.setup.recipe_id in recipes]
     if not shown:
         say("no page yet: other settings than the recipe's have no other scheme's runs beside")
         return
-    head = HEAD.format(title=Published().title(run_name(scheme)), rule=PROTOCOL["rule"])
+    head = HEAD.format(title=Catalogue().title(run_name(scheme)), rule=PROTOCOL["rule"])
     table = scores.write(out / PAGE, shown, head)
     write_whole(out / TEX, tables.latex(table, f"Scores, {PROTOCOL['rule']}").encode())
     write_whole(out / CSV, tables.csv(table).encode())

@@ -14,7 +14,7 @@ from pathlib import Path
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.score_columns import FEWEST_SEEDS, Column, all_columns, mean_ranks
 from rope_lab.results.comparisons.stats import t_interval
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read_or_warn, with_those_below
 from rope_lab.results.records.setups import numbers, setups_of
 from rope_lab.results.views.score_cells import mark, score
@@ -55,11 +55,11 @@ def write(page: Path, shown: list[Column], head: str, *more: str) -> Table:
     """
     from rope_lab.results.views import heat, render  # here: slow to import
 
-    published = Published()
+    catalogue = Catalogue()
     rows, cells = [], []
     tasks = [each for each in shown if each.length is None]
-    for scheme in schemes(tasks, published):
-        row = {"scheme": published.title(scheme)}
+    for scheme in schemes(tasks, catalogue):
+        row = {"scheme": catalogue.title(scheme)}
         for each in shown:
             row[each.title] = score(each, scheme)
             if scheme in each.scores:
@@ -68,41 +68,41 @@ def write(page: Path, shown: list[Column], head: str, *more: str) -> Table:
                 text = f"{found.mean:.3f}{wide}{mark(each, scheme)}"
                 cells.append((row["scheme"], each.title, found.mean, text))
         rows.append(row)
-    table, ranks = Table(rows), order(tasks, published)
+    table, ranks = Table(rows), order(tasks, catalogue)
     parts = [head, *ranks, *more, markdown(table), bullets(map(origin, tasks))]
     figure = render.svg(heat.scores(cells, [each.title for each in shown]))
     write_page(page, parts, {page.with_suffix(".svg").name: figure})
     return table
 
 
-def order(tasks: list[Column], published: Published) -> list[str]:
+def order(tasks: list[Column], catalogue: Catalogue) -> list[str]:
     """The schemes by their mean rank over the tasks on which the baseline's rate was searched, and
     which cannot be told from the first, as parts of a page; none without three such schemes.
     """
-    searched = [each for each in tasks if published.baseline in each.searched]
+    searched = [each for each in tasks if catalogue.baseline in each.searched]
     ranks = mean_ranks(searched)
     if len(ranks) < FEWEST_RANKED:
         return []
     rows = []
     for place, (scheme, found) in enumerate(ranks.iterrows(), start=1):
         rank = f"{found['mean']:.1f} ({found.low:.1f} to {found.high:.1f})"
-        rows.append({"": f"{place}", "scheme": published.title(scheme), "mean rank (95%)": rank})
-    first, *others = map(published.title, ranks.index[ranks["first"]])
+        rows.append({"": f"{place}", "scheme": catalogue.title(scheme), "mean rank (95%)": rank})
+    first, *others = map(catalogue.title, ranks.index[ranks["first"]])
     alike = f"Not distinguishable from {first}, since the difference's interval includes 0: "
     alike += f"{'; '.join(others) or 'no other scheme'}."
     return [ORDER.format(len(searched)), markdown(Table(rows)), alike]
 
 
-def schemes(tasks: list[Column], published: Published) -> list[str]:
+def schemes(tasks: list[Column], catalogue: Catalogue) -> list[str]:
     """Those with a score in two columns, or in the only one; variants without a title of their own
     are left out.
     """
     count = Counter()
     for each in tasks:
         count.update(each.scores.keys())
-    titled = [scheme for scheme in count if " " not in scheme or scheme in published.schemes]
+    titled = [scheme for scheme in count if " " not in scheme or scheme in catalogue.schemes]
     enough = [scheme for scheme in titled if count[scheme] >= min(2, len(tasks))]
-    return sorted(enough, key=published.order)
+    return sorted(enough, key=catalogue.order)
 
 
 def origin(column: Column) -> str:
@@ -119,7 +119,7 @@ def main(arguments: Words = None) -> None:
     folder = parser.parse_args(arguments).folder
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
-    setups = setups_of(read_or_warn(with_those_below(folder)), Published())
+    setups = setups_of(read_or_warn(with_those_below(folder)), Catalogue())
     shown = all_columns(setups)
     if not shown:
         raise ConfigError(f"{folder}: no task has two schemes of {FEWEST_SEEDS} kept runs each")

@@ -58,7 +58,7 @@ def look(word: str, kept: Measured) -> Shown:
             facts(cfg.names.position, cfg.position),
             portrait(scheme),
             costs.cost(cfg),
-            costs.usual(kept.published.baseline),
+            costs.usual(kept.catalogue.baseline),
             kept,
             TARGETS if cfg.names.position in supported() else (),
         )

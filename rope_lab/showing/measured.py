@@ -10,7 +10,7 @@ from rope_lab.results.comparisons.score_columns import Column, all_columns, as_i
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.study import NAME, scheme_of
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import is_kept, read_or_warn, with_those_below
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
@@ -29,7 +29,7 @@ DIFFERENCE = (
 class Measured:
     """Scores by task, and the results of planned primary tests that may be shown."""
 
-    published: Published = field(default_factory=Published)
+    catalogue: Catalogue = field(default_factory=Catalogue)
     columns: list[Column] = field(default_factory=list)
     tests: list[Result] = field(default_factory=list)
 
@@ -40,18 +40,18 @@ def read(folder: Path = RESULTS, own: str = "") -> Measured:
     own: the name of the user's scheme, whose runs count too, kept or not; if it has none, nothing
          is read
     """
-    published = Published()
+    catalogue = Catalogue()
     mine = _own_runs(folder, own) if own else []
     if own and not mine:
-        return Measured(published)
+        return Measured(catalogue)
     kept = read_or_warn(each for each in with_those_below(folder) if is_kept(each))
-    setups = setups_of([*kept, *as_if_kept(mine, kept)], published)
+    setups = setups_of([*kept, *as_if_kept(mine, kept)], catalogue)
     every = []
     for plan in (folder / NAME, *sorted(folder.glob(f"compare/*/{NAME}"))):
-        studied, _ = outcomes.read(plan, published)
+        studied, _ = outcomes.read(plan, catalogue)
         every += [result for results in studied for result in results]
     tests = [each for each in every if each.family.corrected and not each.family.untested]
-    return Measured(published, all_columns(setups), tests)
+    return Measured(catalogue, all_columns(setups), tests)
 
 
 def _own_runs(folder: Path, own: str) -> list[Run]:
@@ -65,12 +65,12 @@ def _own_runs(folder: Path, own: str) -> list[Run]:
 
 def scores(name: str, measured: Measured) -> Table:
     """A row for each task on which the scheme has a score, with the baseline's beside it."""
-    published, rows = measured.published, []
+    catalogue, rows = measured.catalogue, []
     for column in measured.columns:
         if name in column.scores:
-            row = {"task": column.title, published.title(name): score(column, name)}
-            if name != published.baseline:
-                row[published.title(published.baseline)] = score(column, published.baseline)
+            row = {"task": column.title, catalogue.title(name): score(column, name)}
+            if name != catalogue.baseline:
+                row[catalogue.title(catalogue.baseline)] = score(column, catalogue.baseline)
             rows.append(row)
     return Table(rows)
 
@@ -84,13 +84,13 @@ def tests_of(name: str, tests: Iterable[Result]) -> tuple[list[Result], int]:
     return first, len(second)
 
 
-def verdicts(tests: list[Result], published: Published, both: bool = False) -> Table:
+def verdicts(tests: list[Result], catalogue: Catalogue, both: bool = False) -> Table:
     """A row for each planned test; both: name the first scheme too, and where it was run."""
     rows = []
     for result in tests:
         asked = result.comparison
         ours, theirs = (
-            published.title(scheme_of(arm.scheme)) for arm in (asked.ours, asked.theirs)
+            catalogue.title(scheme_of(arm.scheme)) for arm in (asked.ours, asked.theirs)
         )
         row = {"scheme": ours} if both else {}
         rows.append(

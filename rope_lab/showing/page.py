@@ -57,7 +57,7 @@ class Shown:
 
     @property
     def title(self) -> str:
-        return self.measured.published.title(self.facts.name)
+        return self.measured.catalogue.title(self.facts.name)
 
 
 def page(shown: Shown, figure: str = "") -> str:
@@ -134,7 +134,7 @@ def costs(shown: Shown) -> Table:
     """Parameters, KV cache and step time beside RoPE's."""
     cost, baseline = shown.cost, shown.baseline
     time = step_time(shown.facts.name) or f"not measured: rope-lab bench rope {shown.word}"
-    if shown.facts.name == shown.measured.published.baseline:
+    if shown.facts.name == shown.measured.catalogue.baseline:
         time = "1"
     return Table(
         [
@@ -160,7 +160,7 @@ def results(shown: Shown) -> list[str]:
     if first or second:
         parts.append("## Planned tests")
     if first:
-        parts += [markdown(measured.verdicts(first, kept.published)), measured.DIFFERENCE]
+        parts += [markdown(measured.verdicts(first, kept.catalogue)), measured.DIFFERENCE]
     if second:
         word = "test" if second == 1 else "tests"
         plan = f"[planned {word}]({UP}/results/plan.md)"

@@ -18,7 +18,7 @@ from rope_lab.results.comparisons.words import (
     plan_word,
 )
 from rope_lab.results.plans.study import STRICT, scheme_of
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.views.tables import NONE, Table, escaped, markdown
 from rope_lab.showing import costs
 from rope_lab.showing.measured import DIFFERENCE, Measured, verdicts
@@ -75,7 +75,7 @@ class Ranked:
 
 def page(measured: Measured) -> str:
     """The page in Markdown."""
-    every = [Ranked(column, gains(column, measured.published)) for column in measured.columns]
+    every = [Ranked(column, gains(column, measured.catalogue)) for column in measured.columns]
     by_name = {ranked.name: ranked for ranked in every}
     parts = [HEAD.format(best=BEST, clear=CLEAR).rstrip()]
     for goal in goals():
@@ -84,21 +84,21 @@ def page(measured: Measured) -> str:
             parts += section(by_name[name], every, measured)
         tests = [each for each in measured.tests if each.family.study.name in goal.tests]
         if tests:
-            parts += ["Planned:", markdown(verdicts(tests, measured.published, both=True))]
+            parts += ["Planned:", markdown(verdicts(tests, measured.catalogue, both=True))]
             parts.append(DIFFERENCE)
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def gains(column: Column, published: Published) -> dict[str, Interval]:
+def gains(column: Column, catalogue: Catalogue) -> dict[str, Interval]:
     """The gain of each other scheme over the baseline, paired by seed: both with searched learning
     rates, or both at the recipe's. Variants without a title of their own are left out.
     """
     found = {}
     for name in column.scores:
-        titled = " " not in name or name in published.schemes
-        if name == published.baseline or not titled:
+        titled = " " not in name or name in catalogue.schemes
+        if name == catalogue.baseline or not titled:
             continue
-        pairs = pairs_of(name, column, published.baseline)
+        pairs = pairs_of(name, column, catalogue.baseline)
         if len(pairs) >= FEWEST_SEEDS:
             found[name] = t_interval((pairs.ours - pairs.theirs).to_list())
     return found
@@ -117,20 +117,20 @@ def pairs_of(name: str, column: Column, baseline: str) -> pd.DataFrame:
 
 def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str]:
     """A task: the schemes ahead of the baseline in a table, the others in sentences."""
-    published, column, found = measured.published, ranked.column, ranked.gains
-    is_searched = published.baseline in column.searched
+    catalogue, column, found = measured.catalogue, ranked.column, ranked.gains
+    is_searched = catalogue.baseline in column.searched
     by_gain = sorted(found, key=lambda name: found[name].mean)
     ahead = [name for name in reversed(by_gain) if found[name].low > 0]
     if is_searched:
         ahead.sort(key=lambda name: name not in column.searched)
     behind = [name for name in by_gain if found[name].high < 0]
-    level = t_interval(column.scores[published.baseline])
+    level = t_interval(column.scores[catalogue.baseline])
     at_best = " at the best of 3 rates" if is_searched else ""
     parts = [f"### {column.title}", f"RoPE scores {level.mean:.3f}{at_best}."]
     rows = [row(name, ranked, every, measured) for name in ahead[:BEST]]
     parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
-    lower = {name: f"{published.title(name)} {found[name].mean:+.3f}" for name in behind}
-    rest = {name: published.title(name) for name in found if name not in ahead + behind}
+    lower = {name: f"{catalogue.title(name)} {found[name].mean:+.3f}" for name in behind}
+    rest = {name: catalogue.title(name) for name in found if name not in ahead + behind}
     for title, texts in (("Lower than RoPE", lower), ("No difference shown", rest)):
         alike = [name for name in texts if not is_searched or name in column.searched]
         others = [name for name in texts if name not in alike]
@@ -146,16 +146,16 @@ def sentence(title: str, texts: list[str]) -> list[str]:
 
 def row(name: str, ranked: Ranked, every: list[Ranked], measured: Measured) -> dict[str, str]:
     """A scheme that is ahead."""
-    published, gain, time = measured.published, ranked.gains[name], costs.most_time(name)
-    means = pairs_of(name, ranked.column, published.baseline).mean()
+    catalogue, gain, time = measured.catalogue, ranked.gains[name], costs.most_time(name)
+    means = pairs_of(name, ranked.column, catalogue.baseline).mean()
     return {
-        "scheme": published.title(name),
+        "scheme": catalogue.title(name),
         "RoPE → scheme": f"{means.theirs:.3f} → {means.ours:.3f}",
         "gain over RoPE (95% interval)": f"{gain.mean:+.3f} ({gain.low:.3f} to {gain.high:.3f})",
-        "KV cache": cache(name, published.baseline),
+        "KV cache": cache(name, catalogue.baseline),
         "step time": f"up to {time:g}" if time else NONE,
         "how sure": sureness(name, ranked, measured),
-        "not for": weakness(name, every, published.baseline),
+        "not for": weakness(name, every, catalogue.baseline),
     }
 
 
@@ -170,7 +170,7 @@ def sureness(name: str, ranked: Ranked, measured: Measured) -> str:
     """Seeds, whether rates were searched, and the word of a planned test of the task, at which
     scale; of several, `confirmed` if one has it.
     """
-    baseline, column = measured.published.baseline, ranked.column
+    baseline, column = measured.catalogue.baseline, ranked.column
     rates = "best of 3 rates" if {name, baseline} <= column.searched else "one rate"
     seeds, outcomes = f"{ranked.gains[name].n} seeds, {rates}", {}
     for result in measured.tests:

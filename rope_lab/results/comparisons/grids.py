@@ -46,13 +46,13 @@ class Sweep:
         self.others = [setup for setup in self.setups if setup.variant]
         self.recipe = _usual(setting, by_value)
         first = self.setups[0]  # for all that they share
-        self.report, self.published, self.recipe_id = first.report, first.published, first.recipe_id
+        self.report, self.catalogue, self.recipe_id = first.report, first.catalogue, first.recipe_id
         title = [self.report.title, variant, f"by {setting}", f"scale {first.scale}"]
         self.title = ", ".join(filter(None, title))
         self.file = f"{first.file}-{setting.replace('.', '_')}"
         self.measure = _counting_diverged(self.setups)
         runs = _scored(self.setups, self.measure)
-        self.schemes = sorted(_varied(runs), key=self.published.order)
+        self.schemes = sorted(_varied(runs), key=self.catalogue.order)
         table = runs.pivot(index=["scheme", "seed", "pair_as"], columns="at", values="value")
         table = table.reindex(columns=range(len(self.setups)))
         self.scores = {scheme: table.loc[scheme] for scheme in self.schemes}

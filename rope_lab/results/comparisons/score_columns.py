@@ -66,7 +66,7 @@ def widest(setups: list[Setup]) -> list[Setup]:
         if schemes > 1 and setup.report.scored and begins_anew:
             found.setdefault(setup.report.title, setup)
     return sorted(
-        found.values(), key=lambda each: (rank(each.published.tasks, each.task), each.scale)
+        found.values(), key=lambda each: (rank(each.catalogue.tasks, each.task), each.scale)
     )
 
 

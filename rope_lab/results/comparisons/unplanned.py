@@ -34,7 +34,7 @@ def between(
         theirs=setup.arm(other),
         test=test,
         published=tuple(setup.report.published_gains(scheme, other)) if setup.versions else (),
-        fewest=max(setup.published.untested.get(setup.scale, 0) + 1, FEWEST_PAIRS),
+        fewest=max(setup.catalogue.untested.get(setup.scale, 0) + 1, FEWEST_PAIRS),
     )
 
 
@@ -45,8 +45,8 @@ def headlines(setups: list[Setup], every: list[Setup]) -> list[Result]:
     """
     here = []
     for setup in setups:
-        rates = [_rates(setup, scheme, every) for scheme in setup.published.pair]
-        asked = between(setup, *setup.published.pair)
+        rates = [_rates(setup, scheme, every) for scheme in setup.catalogue.pair]
+        asked = between(setup, *setup.catalogue.pair)
         if len(asked.pairs()):
             here.append(replace(asked, searched=min(rates) >= FEWEST_RATES))
     return answer(Family(comparisons=here, several="tasks at this scale", one="this task alone"))
@@ -62,7 +62,7 @@ def _rates(setup: Setup, scheme: str, every: list[Setup]) -> int:
 
 def of_schemes(setup: Setup, headline: Result | None) -> dict[str, Result]:
     """Each scheme − the baseline; the contender's result is the headline's, if there is one."""
-    contender, baseline = setup.published.pair
+    contender, baseline = setup.catalogue.pair
     others = [scheme for scheme in setup.others if not (headline and scheme == contender)]
     compared = [between(setup, scheme, baseline) for scheme in others]
     family = Family(comparisons=compared, several="schemes here", one="this comparison")
@@ -76,7 +76,7 @@ def difference_since(setup: Setup, threshold: Measure) -> Interval:
 
     Interpolated between evaluations; over the pairs of which both runs reached the threshold.
     """
-    asked = between(setup, *setup.published.pair, measure=threshold)
+    asked = between(setup, *setup.catalogue.pair, measure=threshold)
     steps = asked.pairs()
     reached = steps[np.isfinite(steps).all(axis="columns")]
     differences = []

@@ -8,7 +8,7 @@ import pandas as pd
 
 from rope_lab.identity import BACKFILLED
 from rope_lab.results.plans.study import Study, called, own_settings, position_of, run_name
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup
@@ -60,11 +60,11 @@ def _expected(study: Study, scheme: str) -> Settings:
     return BACKFILLED | usual | of_scheme | study.planned(scheme)
 
 
-def setup_of(study: Study, found: Runs, published: Published) -> Setup:
+def setup_of(study: Study, found: Runs, catalogue: Catalogue) -> Setup:
     """The runs of a study; its schemes have their settings in their names."""
     table = runs_frame(list(found.values()))
     table = table.assign(scheme=[called(scheme) for scheme, _ in found])
-    return Setup(table, published, study.unusual, study.name)
+    return Setup(table, catalogue, study.unusual, study.name)
 
 
 def named(cells: list[tuple[str, int]]) -> str:

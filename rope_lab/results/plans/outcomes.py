@@ -7,14 +7,14 @@ from rope_lab.results.comparisons.answers import Comparison, Family, Result, ans
 from rope_lab.results.plans import evidence
 from rope_lab.results.plans.find import Runs, find, untested
 from rope_lab.results.plans.study import NAME, PlannedTest, Study, called, load, of_rows
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import Found, read_kept
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 
 
 def of_study(
-    study: Study, runs: list[Run], published: Published, plan: Path | None = None
+    study: Study, runs: list[Run], catalogue: Catalogue, plan: Path | None = None
 ) -> list[Result]:
     """The results of a study's primary, then of its secondary tests; none has a number before the
     last run has ended. Raises ConfigError for two runs of one cell.
@@ -24,7 +24,7 @@ def of_study(
     """
     found = find(study, runs)
     problems = evidence.problems(plan, study, found) if plan else []
-    asked = {test.name: _comparison(study, test, found, published) for test in study.comparisons}
+    asked = {test.name: _comparison(study, test, found, catalogue) for test in study.comparisons}
     reason = untested(study, found) or _unrecorded(asked.values())
     results = []
     for tests, corrected in ((study.primary, True), (study.secondary, False)):
@@ -54,17 +54,17 @@ def _unrecorded(asked: Iterable[Comparison]) -> str:
     return f"Not recorded, so nothing can be tested: {names}." if names else ""
 
 
-def beside(rows: Path, published: Published) -> list[Result]:
+def beside(rows: Path, catalogue: Catalogue) -> list[Result]:
     """The results of the primary tests whose plan stands beside their kept runs in `rows`."""
     names = {study.name for study in of_rows(rows)}
     if not names:
         return []
-    studied, _ = read(rows.resolve().parent / NAME, published)
+    studied, _ = read(rows.resolve().parent / NAME, catalogue)
     every = [result for results in studied for result in results]
     return [each for each in every if each.family.corrected and each.family.study.name in names]
 
 
-def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str]]:
+def read(plan: Path, catalogue: Catalogue) -> tuple[list[list[Result]], list[str]]:
     """The results of each study of a plan, none without such a file, and problems with kept runs.
     Raises ConfigError, OSError.
     """
@@ -74,11 +74,11 @@ def read(plan: Path, published: Published) -> tuple[list[list[Result]], list[str
         folder = plan.parent / rows
         kept[rows] = read_kept(folder) if folder.is_dir() else ([], [])
     problems = [line for _, wrong in kept.values() for line in wrong]
-    return [of_study(study, kept[study.rows][0], published, plan) for study in studies], problems
+    return [of_study(study, kept[study.rows][0], catalogue, plan) for study in studies], problems
 
 
-def _comparison(study: Study, test: PlannedTest, found: Runs, published: Published) -> Comparison:
-    report = published.report(study.task, {test.metric}, study.settings)
+def _comparison(study: Study, test: PlannedTest, found: Runs, catalogue: Catalogue) -> Comparison:
+    report = catalogue.report(study.task, {test.metric}, study.settings)
     measure = study.measure(test, report)
     ours, theirs = (_arm(scheme, found) for scheme in test.schemes)
     gains = () if test.published is None else (measure.sign * test.published,)

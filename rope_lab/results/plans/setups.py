@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rope_lab.results.plans.find import find, setup_of
 from rope_lab.results.plans.study import of_rows
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import ByFolder, is_kept, one_each, with_those_below
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.text import ConfigError
@@ -37,7 +37,7 @@ def of_own_recipes(found: ByFolder, folders: Iterable[Path]) -> ByFolder:
     return kept
 
 
-def setups_of_folders(found: ByFolder, published: Published) -> tuple[list[Setup], list[str]]:
+def setups_of_folders(found: ByFolder, catalogue: Catalogue) -> tuple[list[Setup], list[str]]:
     """The runs of each folder's studies by study, then all others by recipe; and problems."""
     runs, problems = one_each(*found.values())
     setups, taken = [], set()
@@ -49,7 +49,7 @@ def setups_of_folders(found: ByFolder, published: Published) -> tuple[list[Setup
             continue
         for study, own in planned:
             if own:
-                setups.append(setup_of(study, own, published))
+                setups.append(setup_of(study, own, catalogue))
                 taken |= {run.run_id for run in own.values()}
     others = [run for run in runs if run.run_id not in taken]
-    return setups + setups_of(others, published), problems
+    return setups + setups_of(others, catalogue), problems

@@ -86,7 +86,7 @@ class TaskReport(SimpleNamespace):
         return shortest or named.get("least", longest), longest
 
 
-class Published(SimpleNamespace):
+class Catalogue(SimpleNamespace):
     """The content of published.yaml: its keys are attributes.
 
     changed:  others in their place
@@ -97,9 +97,9 @@ class Published(SimpleNamespace):
     def __init__(self, **changed: Any):
         super().__init__(**{"compares": True} | _content() | changed)
 
-    def but(self, **changed: Any) -> "Published":
+    def but(self, **changed: Any) -> "Catalogue":
         """The same with another baseline, contender or `compares`."""
-        return Published(**vars(self) | changed)
+        return Catalogue(**vars(self) | changed)
 
     @property
     def pair(self) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from rope_lab.files import lease, remove_temporary, sealed, write_whole
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import (
     DAMAGE,
     NAMES,
@@ -83,7 +83,7 @@ def _from_line(line: bytes) -> Run:
 
 def worth_keeping(run: Run) -> Run:
     """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
-    report = Published().report_of(run)
+    report = Catalogue().report_of(run)
     used = {threshold.metric for threshold in report.thresholds.values()}
     curves = {
         name: curve

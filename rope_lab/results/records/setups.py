@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import pandas as pd
 
-from rope_lab.results.records.catalogue import LONGEST, Published, rank
+from rope_lab.results.records.catalogue import LONGEST, Catalogue, rank
 from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS
 from rope_lab.results.records.run import Run, Settings, one_line
@@ -38,19 +38,19 @@ class Setup:
     def __init__(
         self,
         runs: pd.DataFrame,
-        published: Published,
+        catalogue: Catalogue,
         variant: str = "",
         study: str = "",
     ):
-        runs = runs.assign(order=runs.scheme.map(published.order))
+        runs = runs.assign(order=runs.scheme.map(catalogue.order))
         self.runs = runs.sort_values(["order", "seed"], kind="stable")
-        self.published, self.variant, self.study = published, variant, study
+        self.catalogue, self.variant, self.study = catalogue, variant, study
         self.outdated: list[Run] = []
         first = self.runs.run.iloc[0]
         self.task, self.scale = first.task, first.scale
         self.recipe_id, self.settings = first.recipe_id, first.recipe
         recorded = {metric for run in runs.run for metric in run.metrics}
-        self.report = published.report(self.task, recorded, first.settings, first.data)
+        self.report = catalogue.report(self.task, recorded, first.settings, first.data)
         self.measure = self.report.measure
         self.title = ", ".join(filter(None, [self.report.title, study, variant]))
         self.file = study or f"{self.scale}-{self.task}"  # the beginning of its figure's name
@@ -64,8 +64,8 @@ class Setup:
     @property
     def others(self) -> list[str]:
         """The schemes that are compared with the baseline; none without it."""
-        baseline = self.published.baseline
-        if not self.published.compares or baseline not in self.schemes:
+        baseline = self.catalogue.baseline
+        if not self.catalogue.compares or baseline not in self.schemes:
             return []
         return [scheme for scheme in self.schemes if scheme != baseline]
 
@@ -161,7 +161,7 @@ class Setup:
         ]
 
 
-def setups_of(runs: list[Run], published: Published) -> list[Setup]:
+def setups_of(runs: list[Run], catalogue: Catalogue) -> list[Setup]:
     """The runs by task and recipe, in the order of published.yaml; runs of different recipes, or
     codes of the user's own task, never meet.
 
@@ -178,7 +178,7 @@ def setups_of(runs: list[Run], published: Published) -> list[Setup]:
         recipes = [rows for _, rows in alike.groupby(recipe_of)]
         usual = _usual(recipes)
         for rows in recipes:
-            setup = Setup(rows, published, _unlike(_settings(rows), usual))
+            setup = Setup(rows, catalogue, _unlike(_settings(rows), usual))
             setup.outdated = [run for run in outdated if run.recipe_id == setup.recipe_id]
             setups.append(setup)
     return sorted(setups, key=_order)
@@ -230,8 +230,8 @@ def _usual(recipes: list[pd.DataFrame]) -> list[Settings]:
 
 def _order(setup: Setup) -> tuple:
     """As in published.yaml, then by name."""
-    published = setup.published
-    ranks = rank(published.scales, setup.scale), rank(published.tasks, setup.task)
+    catalogue = setup.catalogue
+    ranks = rank(catalogue.scales, setup.scale), rank(catalogue.tasks, setup.task)
     return *ranks, setup.scale, setup.task, setup.variant, setup.recipe_id
 
 

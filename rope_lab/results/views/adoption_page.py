@@ -16,7 +16,7 @@ from rope_lab.results.comparisons.continued import (
     steps_until_as_good,
 )
 from rope_lab.results.comparisons.stats import FEWEST_PAIRS
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import charts, palettes, render, tables
 from rope_lab.results.views.longer_page import of_ways
@@ -29,9 +29,9 @@ PAGE, FIGURE = "adopt.md", "adopt.svg"
 
 def write(page: Path, continued: Continued, own: str) -> None:
     """Write the page and its figure, and print it; own: the name of the parents' scheme."""
-    published = Published()
+    catalogue = Catalogue()
     first = continued.ways[continued.first][0]
-    own = published.title(own)
+    own = catalogue.title(own)
     title = f"{own} on {continued.report.title}, {first.scale}: adopting another scheme"
     longest = continued.by_steps()[-1]
     parts = [f"# {escaped(title)}", bullets(conclusions(continued, own))]
@@ -40,7 +40,7 @@ def write(page: Path, continued: Continued, own: str) -> None:
     others = {"the control": control_of}
     parts.append(markdown(of_ways(continued, control_name(own), measures, others)))
     parts += ["## How to read it", bullets(notes(continued, own))]
-    drawn = render.svg(charts.with_title(chart(longest, published, own), title))
+    drawn = render.svg(charts.with_title(chart(longest, catalogue, own), title))
     tables.write_page(page, parts, {FIGURE: drawn})
 
 
@@ -88,7 +88,7 @@ def control_name(own: str) -> str:
     return f"{own} (control)"
 
 
-def chart(longest: Continued, published: Published, own: str) -> alt.TopLevelMixin:
+def chart(longest: Continued, catalogue: Catalogue, own: str) -> alt.TopLevelMixin:
     """The curves of the longest training, and the level at which it began: there others than the
     control are far from it.
     """
@@ -97,7 +97,7 @@ def chart(longest: Continued, published: Published, own: str) -> alt.TopLevelMix
     for key, runs in longest.ways.items():
         is_control = key.way == AS_IS
         name = control_name(own) if is_control else key.way
-        colors[name] = palettes.GREY if is_control else published.color(runs[0].position, positions)
+        colors[name] = palettes.GREY if is_control else catalogue.color(runs[0].position, positions)
         for run in runs:
             for step, value in run.points(measure.metric):
                 if step or is_control:

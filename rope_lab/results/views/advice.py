@@ -2,16 +2,16 @@
 
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.words import CONFIRMED, OPEN, REFUTED, REVERSED, word
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.measures import declared
 from rope_lab.results.views.tables import Section, Strong, Table
 from rope_lab.results.views.verdicts import in_unit, unusual
 
 
-def section(found: list[Result], published: Published) -> Section | None:
+def section(found: list[Result], catalogue: Catalogue) -> Section | None:
     """The box, from the verdicts; None without planned ones."""
     rows = []
-    for use, about in published.uses.items():
+    for use, about in catalogue.uses.items():
         here = [result for result in found if _counts(result, about["tasks"])]
         if here:
             row = {"for": use, "answer": Strong(_answer([word(result) for result in here]))}
@@ -19,7 +19,7 @@ def section(found: list[Result], published: Published) -> Section | None:
             rows.append(row | {"not known": about["unknown"]})
     if not rows:
         return None
-    contender, baseline = published.titles
+    contender, baseline = catalogue.titles
     yes = [row["for"] for row in rows if row["answer"] == "yes"]
     advice = f"try {contender} for {' and '.join(yes)}" if yes else f"stay with {baseline}"
     return Section(f"Should I use {contender}?", Table(rows), [f"Our advice: {advice}."])

@@ -1,6 +1,6 @@
 """`--against` and `--contender`: comparisons of other schemes."""
 
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import Setup
 from rope_lab.text import ConfigError, nearest
 
@@ -8,9 +8,9 @@ HINT = "the verdicts are about {}; --contender and --against ask about other sch
 
 
 def question(
-    published: Published, setups: list[Setup], contender: str | None, against: str | None
-) -> Published:
-    """`published` with these schemes, by name or title, as contender and baseline. Raises
+    catalogue: Catalogue, setups: list[Setup], contender: str | None, against: str | None
+) -> Catalogue:
+    """The catalogue with these schemes, by name or title, as contender and baseline. Raises
     ConfigError.
 
     contender: None: the user's own scheme if there is just one, or the only scheme besides the
@@ -18,28 +18,28 @@ def question(
     """
     there = {scheme for setup in setups for scheme in setup.schemes}
     if against:
-        baseline = _scheme("--against", against, there, published)
-        swapped = published.baseline if baseline == published.contender else published.contender
-        published = published.but(baseline=baseline, contender=swapped)
-    others = there - {published.baseline}
-    own = {scheme for scheme in others if scheme.partition(" ")[0] not in published.schemes}
+        baseline = _scheme("--against", against, there, catalogue)
+        swapped = catalogue.baseline if baseline == catalogue.contender else catalogue.contender
+        catalogue = catalogue.but(baseline=baseline, contender=swapped)
+    others = there - {catalogue.baseline}
+    own = {scheme for scheme in others if scheme.partition(" ")[0] not in catalogue.schemes}
     if contender:
-        scheme = _scheme("--contender", contender, there, published)
-        if scheme == published.baseline:
+        scheme = _scheme("--contender", contender, there, catalogue)
+        if scheme == catalogue.baseline:
             raise ConfigError(
                 f"--contender {contender}: is the baseline too; --against names another"
             )
-        return published.but(contender=scheme)
+        return catalogue.but(contender=scheme)
     for only in (own, others):
         if len(only) == 1:
-            return published.but(contender=next(iter(only)))
-    return published
+            return catalogue.but(contender=next(iter(only)))
+    return catalogue
 
 
-def _scheme(option: str, asked: str, there: set[str], published: Published) -> str:
+def _scheme(option: str, asked: str, there: set[str], catalogue: Catalogue) -> str:
     """The scheme of this name or title that has a run. Raises ConfigError."""
     for scheme in sorted(there):
-        if asked.lower() in (scheme.lower(), published.title(scheme).lower()):
+        if asked.lower() in (scheme.lower(), catalogue.title(scheme).lower()):
             return scheme
     hint = nearest(asked, sorted(there), "")
     raise ConfigError(f"{option} {asked}: no run is of this scheme ({hint})")

@@ -81,11 +81,11 @@ def _has_figure(each: Setup | Sweep) -> bool:
 def curves(setup: Setup) -> alt.TopLevelMixin:
     """The metric against steps, with the published values if the set-up is the same."""
     panel = series.over_training(setup, setup.measure)
-    panel = titled(replace(panel, points=panel.points[panel.points.ended]), setup.published)
+    panel = titled(replace(panel, points=panel.points[panel.points.ended]), setup.catalogue)
     versions = {} if setup.variant else setup.versions
     values = {}
     for scheme in setup.schemes:
-        title = setup.published.title(scheme)
+        title = setup.catalogue.title(scheme)
         if scheme in versions and title in panel.colors:
             values[title] = float(versions[scheme][0].split()[0]) - setup.optimum
     layers = [charts.lines(panel)]
@@ -104,7 +104,7 @@ def lengths(setup: Setup) -> alt.TopLevelMixin:
     width = (charts.WIDTH - 80 * (len(kinds) - 1)) // len(kinds)
     drawn = []
     for kind in kinds:
-        panel = titled(series.by_value(setup, kind), setup.published)
+        panel = titled(series.by_value(setup, kind), setup.catalogue)
         layers = [charts.lines(panel, dots=True).properties(width=width)]
         if trained:
             layers.insert(0, charts.shade(trained[0] - 0.5, trained[1] + 0.5))
@@ -131,14 +131,14 @@ def crossed(setup: Setup) -> pd.DataFrame:
     """
     parts = [setup.slices(name).assign(column=length) for length, name in setup.crossed.items()]
     cells = pd.concat(parts).rename(columns={"value": "row", "mean": "share"})
-    cells = cells.assign(scheme=cells.scheme.map(setup.published.title))
+    cells = cells.assign(scheme=cells.scheme.map(setup.catalogue.title))
     return cells.groupby(["scheme", "column", "row"], sort=False).share.mean().reset_index()
 
 
 def sweep(each: Sweep) -> alt.TopLevelMixin:
     """Final scores against the setting, with a ring around the best value of each scheme."""
     panel, places = sweep_panel(each), _places(each)
-    best = {each.published.title(scheme): each.best[scheme] for scheme in each.schemes}
+    best = {each.catalogue.title(scheme): each.best[scheme] for scheme in each.schemes}
     places_of = {title: places[at] for title, at in best.items() if at is not None}
     means = panel.means()
     rings = means[means.x == means.scheme.map(places_of)]
@@ -176,7 +176,7 @@ def sweep_panel(each: Sweep) -> Panel:
         scale = {"type": "log"}
     frame, log = points_frame(points), optimum > 0
     panel = Panel(frame, each.setting, unit, log, measure.most, axis=axis, scale=scale)
-    return titled(panel, each.published)
+    return titled(panel, each.catalogue)
 
 
 def _places(each: Sweep) -> list[float]:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.words import AHEAD, BEHIND, CONFIRMED, REFUTED, REVERSED, word
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import one_line
 from rope_lab.results.views.charts import ONE
 from rope_lab.results.views.palettes import BAD, GOOD, INK, UNDECIDED
@@ -21,17 +21,17 @@ COLORS = {CONFIRMED: GOOD, AHEAD: GOOD, REVERSED: BAD, REFUTED: BAD, BEHIND: BAD
 LEGEND = "◊ published · ■ planned · ● exploratory · lines: 95% intervals over seeds"
 
 
-def forest(found: list[Result], published: Published) -> alt.VConcatChart:
+def forest(found: list[Result], catalogue: Catalogue) -> alt.VConcatChart:
     """An axis for each title and unit, a row for each gain; positive ones are the contender's."""
     drawn = []
-    for (title, unit), gains in rows(found, published).groupby(["title", "unit"], sort=False):
-        axis = wrap(f"gain of {published.titles[0]}, {unit}", 36)
+    for (title, unit), gains in rows(found, catalogue).groupby(["title", "unit"], sort=False):
+        axis = wrap(f"gain of {catalogue.titles[0]}, {unit}", 36)
         drawn.append(_panel(gains, axis).properties(title=title))
     heading = alt.TitleParams(LEGEND, fontSize=12, fontWeight="normal", offset=12)
     return alt.vconcat(*drawn, spacing=16).properties(title=heading)
 
 
-def rows(found: list[Result], published: Published) -> pd.DataFrame:
+def rows(found: list[Result], catalogue: Catalogue) -> pd.DataFrame:
     """A row per result: what is drawn of it, and the `published` gains."""
     made = []
     for result in found:
@@ -48,7 +48,7 @@ def rows(found: list[Result], published: Published) -> pd.DataFrame:
                 "text": gain_text(result),
                 "word": said,
                 "color": COLORS.get(said, UNDECIDED),
-                "published": published_gains(result, published),
+                "published": published_gains(result, catalogue),
             }
         )
     return pd.DataFrame(made)

@@ -19,7 +19,7 @@ from rope_lab.results.comparisons.ladder import (
     speedups,
 )
 from rope_lab.results.comparisons.stats import t_interval
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.frame import curve
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import charts, palettes, render, tables
@@ -41,9 +41,9 @@ def write(
     at_end: scheme and size of each search whose best rate is the lowest or the highest tried
     to:    parameters at which leads are projected
     """
-    first, published = next(iter(rungs[0].runs.values()))[0], Published()
-    report, of_first = published.report_of(first), rungs[0].runs.items()
-    titles = {scheme: published.title(runs[0].position) for scheme, runs in of_first}
+    first, catalogue = next(iter(rungs[0].runs.values()))[0], Catalogue()
+    report, of_first = catalogue.report_of(first), rungs[0].runs.items()
+    titles = {scheme: catalogue.title(runs[0].position) for scheme, runs in of_first}
     baseline, *others = titles
     leads = [Lead(rungs, scheme, baseline, titles, report) for scheme in others]
     law = fitted([rung.compute for rung in rungs], [rung.loss(baseline) for rung in rungs])

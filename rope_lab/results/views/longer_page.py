@@ -20,7 +20,7 @@ from rope_lab.results.comparisons.continued import (
     measure_at,
 )
 from rope_lab.results.comparisons.stats import FEWEST_PAIRS, t_interval
-from rope_lab.results.records.catalogue import Published, TaskReport
+from rope_lab.results.records.catalogue import Catalogue, TaskReport
 from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.setups import seeds as seeds_text
 from rope_lab.results.views import charts, palettes, render, tables
@@ -38,9 +38,9 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
     trained: the longest length of training; scheme: the name of the parents'
     """
     first = next(iter(ways.values()))[0]
-    published = Published()
-    report = published.report_of(first)
-    title = f"{published.title(scheme)} on {report.title}, {first.scale}: longer texts"
+    catalogue = Catalogue()
+    report = catalogue.report_of(first)
+    title = f"{catalogue.title(scheme)} on {report.title}, {first.scale}: longer texts"
     found = by_length(ways, report)
     parts = [f"# {escaped(title)}", bullets(conclusions(found))]
     parts.append(f"![Each way at each length](figures/{FIGURE})")
@@ -48,7 +48,7 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
         times, length = reading.first.times, reading.first.length
         parts.append(f"## {times}: {length} {escaped(report.length['title'])}")
         parts.append(markdown(table(reading, trained)))
-        parts.append(markdown(details(reading, published)))
+        parts.append(markdown(details(reading, catalogue)))
     longest = max(found, key=lambda reading: reading.first.length)
     parts += ["## How to read it", bullets(notes(longest, trained))]
     drawn = render.svg(chart(longest, title))
@@ -82,7 +82,7 @@ def of_ways(found: Continued, control: str, measures: dict[str, Measure], others
     return Table(rows)
 
 
-def details(reading: Continued, published: Published) -> Table:
+def details(reading: Continued, catalogue: Catalogue) -> Table:
     """For each way the loss by position or, of graded problems, the share correct by the attribute
     that the task crosses with the length. No rows without either.
     """
@@ -94,7 +94,7 @@ def details(reading: Continued, published: Published) -> Table:
     elif crossed:
         name, digits = crossed[0], 2
         attribute = name.partition(AT)[0]
-        note = f"Share of problems correct by {published.attributes.get(attribute, attribute)}:"
+        note = f"Share of problems correct by {catalogue.attributes.get(attribute, attribute)}:"
     else:
         return Table([])
     shown, rows = sorted(map(int, slices[name])), []

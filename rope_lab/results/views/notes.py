@@ -24,7 +24,7 @@ def warnings(setups: list[Setup]) -> Iterator[str]:
         below = setup.finished.scheme[setup.finished.value < LEAKS * setup.optimum]
         for scheme in below.unique():
             hint = "so it must see later tokens: rope-lab check says whether it sees them"
-            yield f"{setup.published.title(scheme)} is below the Bayes-optimal loss, {hint}"
+            yield f"{setup.catalogue.title(scheme)} is below the Bayes-optimal loss, {hint}"
 
 
 def details(setups: list[Setup]) -> Iterator[str]:
@@ -33,7 +33,7 @@ def details(setups: list[Setup]) -> Iterator[str]:
     runs = pd.concat([setup.runs for setup in setups])
     yield f"recipes: {', '.join(runs.recipe_id.unique())}"
     yield "trained for " + ", or ".join(runs.run.map(_size).unique())
-    title = first.published.title
+    title = first.catalogue.title
     seeds = runs.groupby("scheme", sort=False).seed
     yield "seeds: " + "; ".join(f"{title(name)} {numbers(each)}" for name, each in seeds)
     if first.is_published and first.report.setup:

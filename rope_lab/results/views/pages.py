@@ -11,7 +11,7 @@ from rope_lab.files import check_regular, write_whole
 from rope_lab.results.comparisons import grids
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import Setup
 from rope_lab.results.views import sections, sweeps
 from rope_lab.results.views import verdicts as verdicts_of
@@ -50,7 +50,7 @@ class Content:
     """
 
     setups: list[Setup]
-    published: Published
+    catalogue: Catalogue
     problems: list[str]
     studied: list[list[Result]]
     title: str = ""
@@ -58,7 +58,7 @@ class Content:
 
     @cached_property
     def verdicts(self) -> list[Result]:
-        return verdicts_of.verdicts(self.setups, self.studied, self.published)
+        return verdicts_of.verdicts(self.setups, self.studied, self.catalogue)
 
     @cached_property
     def sections(self) -> dict[Setup | Sweep, Section]:
@@ -112,9 +112,9 @@ def publish(out: Path, content: Content) -> list[Path]:
     lead = []
     measured = [verdict for verdict in content.verdicts if verdict.gain.n]
     if len(measured) > 2:
-        files[figures.FOREST] = render.svg(forest.forest(measured, content.published))
+        files[figures.FOREST] = render.svg(forest.forest(measured, content.catalogue))
         lead.append(_figure(figures.FOREST))
-    lead.append(_verdicts(content) if content.published.compares else PLANNED)
+    lead.append(_verdicts(content) if content.catalogue.compares else PLANNED)
     lead.append(" · ".join(others.values()))
     pages[INDEX] = [*lead, *pages[INDEX], _problems(content)]
     written = {out / page: _between(out / page, _joined(parts)) for page, parts in pages.items()}
@@ -128,10 +128,10 @@ def _verdicts(content: Content) -> str:
     """The verdicts on the contender: planned ones, and exploratory ones folded below them."""
     planned = [result for result in content.verdicts if result.family.planned]
     rest = [result for result in content.verdicts if not result.family.planned]
-    tables = [markdown(verdicts_of.table(found, content.published)) for found in (planned, rest)]
+    tables = [markdown(verdicts_of.table(found, content.catalogue)) for found in (planned, rest)]
     if all(tables):
         tables[1:] = _folded("Exploratory: what was not planned", tables[1:])
-    return _joined([*tables, bullets(verdicts_of.legend(content.verdicts, content.published))])
+    return _joined([*tables, bullets(verdicts_of.legend(content.verdicts, content.catalogue))])
 
 
 def shown(section: Section, figure: str = "", folded: bool = False) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rope_lab.results.comparisons.stats import t_intervals
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Record
 
 FEW = 6  # schemes: of more, a panel shows no intervals
@@ -115,11 +115,11 @@ def _curves(table: pd.DataFrame, names: list[str], most: int | None) -> pd.DataF
     return pd.DataFrame(rows, columns=table.columns)
 
 
-def titled(panel: Panel, published: Published) -> Panel:
+def titled(panel: Panel, catalogue: Catalogue) -> Panel:
     """The same with the titles of schemes in place of their names, and a colour for each."""
-    names = sorted(panel.schemes, key=published.order)
-    colors = {published.title(name): published.color(name, names) for name in names}
-    points = panel.points.assign(scheme=panel.points.scheme.map(published.title))
+    names = sorted(panel.schemes, key=catalogue.order)
+    colors = {catalogue.title(name): catalogue.color(name, names) for name in names}
+    points = panel.points.assign(scheme=panel.points.scheme.map(catalogue.title))
     return replace(panel, points=points, colors=colors)
 
 

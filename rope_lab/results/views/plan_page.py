@@ -9,7 +9,7 @@ from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.find import named, unnamed
 from rope_lab.results.plans.study import NAME, called
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import numbers
 from rope_lab.results.views.tables import NONE, Strong, Table, escaped, interval, markdown
 from rope_lab.results.views.verdicts import ratio
@@ -41,14 +41,14 @@ FIRST = "median step {ours} against {theirs}; first {less} times against {more}"
 ENDED = "All {n} runs have ended, {diverged}. {better} is better."
 
 
-def section(results: list[Result], published: Published, correction: str = "") -> str:
+def section(results: list[Result], catalogue: Catalogue, correction: str = "") -> str:
     """The results of a study as Markdown; without tests, why there are none yet."""
     family = results[0].family
     study = family.study
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
     seeds = []
     for scheme, each in study.seeds.items():
-        seeds.append(escaped(f"{published.title(called(scheme))} seeds {numbers(each)}"))
+        seeds.append(escaped(f"{catalogue.title(called(scheme))} seeds {numbers(each)}"))
     parts = [STUDY.format(study=study, settings=settings, seeds="; ".join(seeds))]
     if correction:
         parts.append(f"Correction: {correction}")
@@ -63,8 +63,8 @@ def section(results: list[Result], published: Published, correction: str = "") -
         here = [result for result in results if result.family.corrected == primary]
         if here:
             used = {TESTS[result.comparison.test].said for result in here}
-            parts += [markdown(_tests(here, published)), f"{about}: {'; '.join(sorted(used))}."]
-    return "\n\n".join([*parts, markdown(_every_seed(results, published))])
+            parts += [markdown(_tests(here, catalogue)), f"{about}: {'; '.join(sorted(used))}."]
+    return "\n\n".join([*parts, markdown(_every_seed(results, catalogue))])
 
 
 def _untested(family: Family) -> str:
@@ -81,12 +81,12 @@ def _ended(family: Family) -> str:
     return ENDED.format(n=len(family.found), diverged=diverged, better=better)
 
 
-def _schemes(result: Result, published: Published) -> str:
+def _schemes(result: Result, catalogue: Catalogue) -> str:
     arms = result.comparison.ours, result.comparison.theirs
-    return " − ".join(published.title(arm.scheme) for arm in arms)
+    return " − ".join(catalogue.title(arm.scheme) for arm in arms)
 
 
-def _tests(results: list[Result], published: Published) -> Table:
+def _tests(results: list[Result], catalogue: Catalogue) -> Table:
     """A row for each primary or each secondary test."""
     rows = []
     for result in results:
@@ -94,7 +94,7 @@ def _tests(results: list[Result], published: Published) -> Table:
         kind = "primary" if family.corrected else "secondary"
         row = {
             f"{kind} comparison": result.comparison.name,
-            "schemes": _schemes(result, published),
+            "schemes": _schemes(result, catalogue),
             "result [95% interval]": text(result),
             "p (not corrected)": f"{result.p:.2g}",
         }
@@ -105,13 +105,13 @@ def _tests(results: list[Result], published: Published) -> Table:
     return Table(rows)
 
 
-def claim(result: Result, published: Published) -> tuple[str, str]:
+def claim(result: Result, catalogue: Catalogue) -> tuple[str, str]:
     """The word of a primary test, and the test in a line."""
     family = result.family
     about = f"{NAME}, study {family.study.name}, {result.comparison.name}"
     if family.untested:
         return _untested(family), f"{about}: {family.untested}"
-    found = f"{_schemes(result, published)} {text(result)}, p {result.p_family:.2g}"
+    found = f"{_schemes(result, catalogue)} {text(result)}, p {result.p_family:.2g}"
     return plan_word(result), f"{about}: {found}"
 
 
@@ -139,7 +139,7 @@ def step_text(step: float) -> str:
     return f"{step:,.0f}" if math.isfinite(step) else "never"
 
 
-def _every_seed(results: list[Result], published: Published) -> Table:
+def _every_seed(results: list[Result], catalogue: Catalogue) -> Table:
     """The value of every run in each comparison of values, and its steps, seed by seed.
 
     Comparisons of the same values share their columns, under the first one's name.
@@ -152,7 +152,7 @@ def _every_seed(results: list[Result], published: Published) -> Table:
             if measure.at == "reached" or (arm.scheme, measure) in shown:
                 continue
             shown.add((arm.scheme, measure))
-            title = published.title(arm.scheme)
+            title = catalogue.title(arm.scheme)
             name = f"{title}: {asked.short_name}"
             if name in columns:
                 name = f"{title}: {asked.name}"

@@ -8,7 +8,7 @@ import pandas as pd
 from pydantic.dataclasses import dataclass
 
 from rope_lab.files import check_ours, write_whole
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import DAMAGE
 from rope_lab.results.views.tables import NONE, Table, bullets, escaped, markdown
 from rope_lab.text import ConfigError, Record, first_line, plain
@@ -78,10 +78,10 @@ class Probed:
         """The increase of the held-out loss under each probe that the run could take."""
         return {o.label: o.loss - self.outcomes[0].loss for o in self.outcomes[1:] if not o.cannot}
 
-    def title(self, published: Published) -> str:
+    def title(self, catalogue: Catalogue) -> str:
         """`Substring by Prefix, paper, RoPER, seed 2`"""
-        task = published.report(self.task, set(), {}).title
-        return f"{task}, {self.scale}, {published.title(self.position)}, seed {self.seed}"
+        task = catalogue.report(self.task, set(), {}).title
+        return f"{task}, {self.scale}, {catalogue.title(self.position)}, seed {self.seed}"
 
 
 def read(path: Path) -> Probed:
@@ -146,7 +146,7 @@ def overlay(probed: list[Probed]) -> bytes:
     """The costs of runs of one task and scale as SVG: a dot a run, a bar a scheme's mean."""
     from rope_lab.results.views import dots, render  # here: slow to import
 
-    known, counts = Published(), Counter(sorted(run.position for run in probed))
+    known, counts = Catalogue(), Counter(sorted(run.position for run in probed))
     names = {s: plain(f"{known.title(s)} (n = {n})") for s, n in counts.items()}
     colors = {name: known.color(scheme, names) for scheme, name in names.items()}
     rows = []

@@ -45,7 +45,7 @@ def section(setup: Setup, verdict: Result | None) -> Section:
     """
     found = of_schemes(setup, verdict)
     sentences = [*_tests(setup, found, verdict)]
-    if setup.published.compares:
+    if setup.catalogue.compares:
         sentences += [*_reached_thresholds(setup), *_since_thresholds(setup)]
     return Section(
         f"{setup.title}, scale {setup.scale}",
@@ -62,8 +62,8 @@ def schemes(setup: Setup, found: dict[str, Result]) -> Table:
 
     found: by scheme its result against the baseline
     """
-    title, measure = setup.published.title, setup.measure
-    against = title(setup.published.baseline)
+    title, measure = setup.catalogue.title, setup.measure
+    against = title(setup.catalogue.baseline)
     rows = []
     for scheme in setup.schemes:
         values, row = setup.of(scheme).value, {"scheme": title(scheme)}
@@ -99,11 +99,11 @@ def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> It
     families = {}
     for result in found.values():
         if not math.isnan(result.p_family):
-            who = setup.published.titles[0] if result is verdict else "others"
+            who = setup.catalogue.titles[0] if result is verdict else "others"
             families[who] = result.corrected_for
     tests = " and ".join(f"{tests} ({who})" for who, tests in families.items())
     corrected = f"; corrected (Holm, 1979) for {tests}" if tests else ""
-    baseline, fewest = setup.published.titles[1], measured[0].comparison.fewest
+    baseline, fewest = setup.catalogue.titles[1], measured[0].comparison.fewest
     yield f"p: paired t test against {baseline}, from {fewest} pairs on{corrected}"
 
 
@@ -113,9 +113,9 @@ def _reached_thresholds(setup: Setup) -> Iterator[str]:
     """
     for name, threshold in setup.report.thresholds.items():
         measure = replace(threshold, at="ever reached")
-        result = answered(between(setup, *setup.published.pair, measure=measure, test="mcnemar"))
+        result = answered(between(setup, *setup.catalogue.pair, measure=measure, test="mcnemar"))
         if any(result.alone):
-            ours, theirs = setup.published.titles
+            ours, theirs = setup.catalogue.titles
             yield (
                 f"Seeds that reach {name} under one scheme only: {ours} {result.alone[0]}, {theirs}"
                 f" {result.alone[1]}; McNemar's exact p: {number(result.p, None)}"
@@ -132,7 +132,7 @@ def _since_thresholds(setup: Setup) -> Iterator[str]:
     for name in setup.report.since:
         difference = difference_since(setup, setup.report.thresholds[name])
         if difference.n:
-            pair, shown = " − ".join(setup.published.titles), signed(difference, 4)
+            pair, shown = " − ".join(setup.catalogue.titles), signed(difference, 4)
             yield f"At the same number of steps after each run reaches {name}: {pair} is {shown}"
 
 
@@ -143,7 +143,7 @@ def every_seed(setup: Setup) -> Table:
         runs = setup.of(scheme)
         each = " ".join(number(value, measure.digits) for value in runs.value)
         row = {
-            "scheme": setup.published.title(scheme),
+            "scheme": setup.catalogue.title(scheme),
             f"every seed, {measure.unit}": each or NONE,
             "worst removed": number(
                 without_worst(runs.value, measure.higher_is_better), measure.digits
@@ -177,6 +177,6 @@ def lengths(setup: Setup) -> Table:
     shown = cells.unstack("value").reindex(index=setup.schemes, columns=setup.lengths)
     rows = []
     for scheme, row in shown.fillna(NONE).rename(columns=names).iterrows():
-        rows.append({setup.report.length["title"]: setup.published.title(scheme)} | row.to_dict())
+        rows.append({setup.report.length["title"]: setup.catalogue.title(scheme)} | row.to_dict())
     above = kind == LENGTH_LOSS and setup.generated
     return Table(rows, "By length", LENGTHS[kind] + ABOVE if above else LENGTHS[kind])

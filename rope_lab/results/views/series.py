@@ -71,7 +71,7 @@ def title(setup: Setup, attribute: str) -> str:
     the length.
     """
     name, _, length = attribute.partition(AT)
-    title = setup.report.attributes.get(name) or setup.published.attributes.get(name, name)
+    title = setup.report.attributes.get(name) or setup.catalogue.attributes.get(name, name)
     return f"{title}; {setup.report.length['title']}: {length}" if length else title
 
 
@@ -91,7 +91,7 @@ def best(setup: Setup, length: str = "") -> list[str]:
         means = means.sort_index(axis="columns", ascending=False)
         higher = length == LENGTH
     ordered = list(means.sort_values(list(means), ascending=not higher).index)
-    ordered.sort(key=lambda scheme: scheme not in setup.published.pair)
+    ordered.sort(key=lambda scheme: scheme not in setup.catalogue.pair)
     return [scheme for scheme in setup.schemes if scheme in ordered[:FEW]]
 
 

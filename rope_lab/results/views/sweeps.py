@@ -43,7 +43,7 @@ def section(sweep: Sweep) -> Section:
 def _of_best(sweep: Sweep) -> Iterator[str]:
     """What the best values do not show."""
     if sweep.setting in SEARCHED:
-        titles = [sweep.published.title(s) for s in sweep.schemes if sweep.is_at_edge(s)]
+        titles = [sweep.catalogue.title(s) for s in sweep.schemes if sweep.is_at_edge(s)]
         if titles:
             yield Strong(f"best at the first or last value: {'; '.join(titles)}; try values beyond")
     if left_out := sweep.left_out():
@@ -54,9 +54,9 @@ def scores(sweep: Sweep) -> Table:
     """A row a scheme and a column a value: mean and interval; then, if compared, the differences to
     the baseline.
     """
-    baseline = sweep.published.baseline
+    baseline = sweep.catalogue.baseline
     rows = [_means(sweep, scheme) for scheme in sweep.schemes]
-    if sweep.published.compares and baseline in sweep.schemes and len(rows) > 1:
+    if sweep.catalogue.compares and baseline in sweep.schemes and len(rows) > 1:
         rows = [row | {BEST: ""} for row in rows]
         others = [scheme for scheme in sweep.schemes if scheme != baseline]
         rows += [_differences(sweep, scheme, baseline) for scheme in others]
@@ -77,11 +77,11 @@ def _means(sweep: Sweep, scheme: str) -> Row:
         lost = sweep.diverged.get((scheme, at), 0)
         cell = mean_of(values.dropna(), sweep.measure, lost)
         cells.append(strong_if(at == sweep.best[scheme], cell))
-    return _row(sweep, sweep.published.title(scheme), cells)
+    return _row(sweep, sweep.catalogue.title(scheme), cells)
 
 
 def _differences(sweep: Sweep, scheme: str, other: str) -> Row:
-    title, places = sweep.published.title, range(len(sweep.values))
+    title, places = sweep.catalogue.title, range(len(sweep.values))
     cells = [paired(sweep.difference_at(at, scheme, other)) for at in places]
     best = sweep.difference_at_best(scheme, other)
     row = _row(sweep, f"{title(scheme)} − {title(other)}", cells)
@@ -94,6 +94,6 @@ def every_seed(sweep: Sweep) -> Table:
     for scheme, scores in sweep.scores.items():
         texts = scores.map(lambda value: number(value, digits))
         for (seed, _), cells in texts.set_axis(map(show, sweep.values), axis=1).iterrows():
-            row = {"scheme": sweep.published.title(scheme), "seed": str(seed)}
+            row = {"scheme": sweep.catalogue.title(scheme), "seed": str(seed)}
             rows.append(row | cells.to_dict())
     return Table(rows, "Every seed")

@@ -10,7 +10,7 @@ from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
 from rope_lab.results.plans.study import position_of
 from rope_lab.results.plans.tries import Tries
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.measures import OF_LENGTHS
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, numbers
@@ -103,9 +103,9 @@ class Verdict:
         """The figure, an Altair chart."""
         from rope_lab.results.views.verdict_figure import paired  # Altair takes half a second
 
-        published = Published()
+        catalogue = Catalogue()
         schemes = [position_of(scheme) for scheme in self.family.study.seeds]
-        ours, theirs = (published.color(scheme, schemes) for scheme in schemes)
+        ours, theirs = (catalogue.color(scheme, schemes) for scheme in schemes)
         return paired(self.result, self.names, (ours, theirs))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rope_lab.files import write_files
 from rope_lab.results.comparisons.stats import ALPHA, t_interval
 from rope_lab.results.plans.study import run_name
-from rope_lab.results.records.catalogue import Published
+from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Record, Run
 from rope_lab.results.views import tables
 from rope_lab.results.views.plan_page import text as described
@@ -215,8 +215,8 @@ def _tries(verdict: Verdict) -> Table:
 def not_tested(verdict: Verdict) -> list[str]:
     """What the comparison does not show: everything that its runs have in common."""
     study, run, rates = verdict.family.study, verdict.run, verdict.rates
-    task, published = run_name(study.task), Published()
-    others = [report["title"] for name, report in published.tasks.items() if name != task]
+    task, catalogue = run_name(study.task), Catalogue()
+    others = [report["title"] for name, report in catalogue.tasks.items() if name != task]
     scales = [scale for scale in choices(f"recipe/{task}") if scale != study.scale]
     settings = run.all_settings
     unusual = [f"the recipe of {study.scale} without {study.unusual}"] if study.unusual else []

@@ -23,7 +23,7 @@ from rope_lab.results.comparisons.words import (
     word,
 )
 from rope_lab.results.plans.study import RATE, scheme_of
-from rope_lab.results.records.catalogue import Published, rank
+from rope_lab.results.records.catalogue import Catalogue, rank
 from rope_lab.results.records.setups import Setup, seeds
 from rope_lab.results.views.tables import NONE, Strong, Table, interval, signed
 
@@ -46,21 +46,21 @@ MEANINGS = {
 
 
 def verdicts(
-    setups: list[Setup], studied: list[list[Result]], published: Published
+    setups: list[Setup], studied: list[list[Result]], catalogue: Catalogue
 ) -> list[Result]:
     """Contender − baseline: of the planned comparisons, then of the setups under their usual
     recipe; those ahead first, by task and scale.
 
     studied: the results of each study
     """
-    if not published.compares:
+    if not catalogue.compares:
         return []
     found = []
     for result in chain.from_iterable(studied):
         arms = result.comparison.ours, result.comparison.theirs
         names = [scheme_of(arm.scheme) for arm in arms]
-        if result.family.corrected and {*names} == {*published.pair}:
-            found.append(result if names[0] == published.contender else result.swapped())
+        if result.family.corrected and {*names} == {*catalogue.pair}:
+            found.append(result if names[0] == catalogue.contender else result.swapped())
     for scale in dict.fromkeys(setup.scale for setup in setups):
         usual = [setup for setup in setups if setup.scale == scale and not setup.variant]
         found += headlines(usual, setups)
@@ -69,8 +69,8 @@ def verdicts(
         return (
             not result.family.planned,
             word(result) not in (CONFIRMED, AHEAD),
-            rank(published.tasks, result.comparison.task),
-            rank(published.scales, result.comparison.scale),
+            rank(catalogue.tasks, result.comparison.task),
+            rank(catalogue.scales, result.comparison.scale),
         )
 
     return sorted(found, key=order)
@@ -122,13 +122,13 @@ def where(result: Result) -> str:
     return ", ".join(filter(None, [result.comparison.scale, unusual(result)]))
 
 
-def published_gains(result: Result, published: Published) -> list[float]:
+def published_gains(result: Result, catalogue: Catalogue) -> list[float]:
     """The gains of the write-up's versions; of a plan, which may round them, the plan's if it
     compares another number.
     """
     gains = list(result.comparison.published)
     if result.family.planned and gains and is_usual(result):
-        return result.comparison.report.published_gains(*published.pair) or gains
+        return result.comparison.report.published_gains(*catalogue.pair) or gains
     return gains
 
 
@@ -152,11 +152,11 @@ def in_unit(result: Result) -> str:
     return f"{gain_text(result)} {result.measure.unit}"
 
 
-def table(found: list[Result], published: Published) -> Table:
+def table(found: list[Result], catalogue: Catalogue) -> Table:
     """A row for each verdict whose runs have ended."""
-    contender, baseline = published.titles
+    contender, baseline = catalogue.titles
     ended = [result for result in found if word(result) != OPEN]
-    gains = [published_gains(result, published) for result in ended]
+    gains = [published_gains(result, catalogue) for result in ended]
     rows = []
     for result, written in zip(ended, gains, strict=True):
         p = result.p_family
@@ -183,9 +183,9 @@ def _means(result: Result) -> str:
     return f"{theirs} → {ours}"
 
 
-def sentences(found: list[Result], published: Published) -> list[str]:
+def sentences(found: list[Result], catalogue: Catalogue) -> list[str]:
     """A sentence for each verdict whose runs have ended, for the end of a long output."""
-    gain = "gain of {} over {}".format(*published.titles)
+    gain = "gain of {} over {}".format(*catalogue.titles)
     return [
         f"{result.title}, {label(result)}, {basis(result)}: {gain} {in_unit(result)}: "
         f"{word(result)}"
@@ -194,14 +194,14 @@ def sentences(found: list[Result], published: Published) -> list[str]:
     ]
 
 
-def legend(found: list[Result], published: Published) -> list[str]:
+def legend(found: list[Result], catalogue: Catalogue) -> list[str]:
     """The words of `table` that are used, and planned tests whose runs are to come: a sentence
     each.
     """
     used = {word(result).partition(":")[0] for result in found}
     lines = [f"{each}: {meaning}" for each, meaning in MEANINGS.items() if each in used]
     if lines:
-        lines.insert(0, GAINS.format(*published.titles))
+        lines.insert(0, GAINS.format(*catalogue.titles))
     for result in found:
         if word(result) == OPEN:
             lines.append(f"{OPEN}: {result.title}, {label(result)}: {result.family.untested}")
