@@ -24,7 +24,7 @@ from rope_lab.train.generate import chooser, complete
 from rope_lab.train.load import load_run
 from rope_lab.train.loop import train
 from rope_lab.train.overrides import typed
-from rope_lab.train.run import out_folder
+from rope_lab.train.run_folder import out_folder
 from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import resolve
 

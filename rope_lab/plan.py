@@ -21,9 +21,9 @@ def main(arguments: Words = None) -> None:
     parser = argument_parser("plan", __doc__)
     parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan
-    studied, problems = read(path, Catalogue())
+    studied, left_out = read(path, Catalogue())
     families = [results[0].family for results in studied]
-    problems += [problem.line for family in families for problem in family.problems]
+    problems = left_out + [flaw.line for family in families for flaw in family.flaws]
     problems += removed(path)
     notes = load(path).corrections
     parts = [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rope_lab.places import RESULTS
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, say, short_path
-from rope_lab.train.run import RunFolder, read
+from rope_lab.train.run_folder import RunFolder, read
 from rope_lab.train.tracking import remove_offline
 
 

@@ -9,12 +9,12 @@ from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.plans.freeze import check_length, measure_of
-from rope_lab.results.plans.study import RATE
+from rope_lab.results.plans.scheme_names import RATE
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record
-from rope_lab.train.run import OUTCOMES
+from rope_lab.train.run_folder import OUTCOMES
 
 Case = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Case, str]  # its best rate, as an override

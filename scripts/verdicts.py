@@ -10,13 +10,14 @@ from rope_lab.comparing import command
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.scheme_names import position_of
 from rope_lab.results.records.measures import LENGTH
 
 
 def words_of(folder: Path) -> list[str]:
     """The command that makes the page of a comparison again."""
     (study,) = studies.load(folder / studies.NAME).studies.values()
-    schemes = [studies.position_of(scheme) for scheme in study.seeds]
+    schemes = [position_of(scheme) for scheme in study.seeds]
     words = ["--task", study.task, "--scale", study.scale, "--out", str(folder)]
     metric = study.primary[0].metric
     if metric.startswith(f"{LENGTH}/"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rope_lab.train import run as runs
+from rope_lab.train import run_folder
 
 
 class Killed(BaseException):
@@ -40,7 +40,7 @@ def killed_after(calls: int, *functions: tuple[Any, str]) -> Iterator[SimpleName
         return call
 
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
-        patch.setattr(runs, "claim", unlocked)
+        patch.setattr(run_folder, "claim", unlocked)
         for owner, name in functions:
             patch.setattr(owner, name, counted(getattr(owner, name)))
         yield state

@@ -19,7 +19,7 @@ KEPT = ROOT / "results"
 @pytest.fixture(scope="module")
 def planned():
     with pytest.MonkeyPatch.context() as patch:  # a clone without history shows no plan
-        patch.setattr(evidence, "problems", lambda *_: [])
+        patch.setattr(evidence, "flaws", lambda *_: [])
         return outcomes.read(KEPT / "plan.yaml", CATALOGUE)[0]
 
 

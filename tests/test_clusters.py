@@ -18,7 +18,7 @@ from conftest import TINY
 from slurm import until
 from trained import metrics_of
 
-from rope_lab.train import run as runs
+from rope_lab.train import run_folder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 
@@ -93,7 +93,9 @@ def wait_until_training(folder: Path, process: subprocess.Popen) -> None:
 
 def contents(folder: Path) -> list[dict]:
     return [
-        content for path in folder.glob("runs/*/run.json") if (content := runs.read(path.parent))
+        content
+        for path in folder.glob("runs/*/run.json")
+        if (content := run_folder.read(path.parent))
     ]
 
 

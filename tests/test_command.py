@@ -21,7 +21,7 @@ from rope_lab import __main__ as commands
 from rope_lab import completion, files, rm
 from rope_lab import list as listed
 from rope_lab.results.records.folders import read
-from rope_lab.train.run import RunFolder
+from rope_lab.train.run_folder import RunFolder
 
 PROGRAM = f"{sys.executable} -P -m rope_lab"
 KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
@@ -231,7 +231,7 @@ def test_runs_are_listed_newest_first(folder, tmp_path, capsys):
 def test_a_run_without_a_sign_of_life_is_interrupted(folder, capsys):
     content = json.loads((folder / "run.json").read_text()) | {"status": "running"}
     (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
-    training = "import sys; from pathlib import Path; from rope_lab.train.run import claim; "
+    training = "import sys; from pathlib import Path; from rope_lab.train.run_folder import claim; "
     training += f"lock = claim(Path(sys.argv[1])); {KILL}"
     subprocess.run([sys.executable, "-c", training, str(folder)], cwd=ROOT)
     for age, status in ((5, "running"), (65, "interrupted?")):

@@ -16,8 +16,7 @@ from rope_lab import files, sample
 from rope_lab.model.schemes import Dims
 from rope_lab.shipped import shipped, with_class_names
 from rope_lab.text import ConfigError, flat
-from rope_lab.train import config, instantiate, overrides
-from rope_lab.train import run as runs
+from rope_lab.train import config, instantiate, overrides, run_folder
 from rope_lab.train.loop import train
 
 # overrides: words of the message
@@ -189,8 +188,8 @@ def test_nothing_that_a_run_folder_says_runs_code(stranger, folder, group):
 
 def test_relative_folders(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert runs.out_folder(config.load()) == ROOT / "results" / "runs"
-    assert runs.out_folder(config.load("out=here")) == tmp_path / "here"
+    assert run_folder.out_folder(config.load()) == ROOT / "results" / "runs"
+    assert run_folder.out_folder(config.load("out=here")) == tmp_path / "here"
 
 
 def test_true_in_a_list_is_not_a_number():

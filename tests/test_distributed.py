@@ -20,9 +20,8 @@ import torch.distributed as dist
 from conftest import ROOT, TINY, only_folder
 from trained import assert_same_end, command, load, metrics_of, raising_signal_at, run
 
-from rope_lab.train import checkpoint, data, distributed
+from rope_lab.train import checkpoint, data, distributed, run_folder
 from rope_lab.train import loop as train
-from rope_lab.train import run as runs
 from rope_lab.train.trainer import build, resolve, update
 
 LONG = [
@@ -127,7 +126,7 @@ def test_two_processes_train_as_one_does(several, tmp_path):
     alone = run([*LONG, *LENGTHS, f"out={tmp_path}"])
     folder = only_folder(several / "whole")
     assert metrics_of(folder) == nearly(tmp_path)
-    together = runs.read(folder)
+    together = run_folder.read(folder)
     assert together["slices"]["length"] == alone["slices"]["length"]
     assert together["status"] == "finished"
     assert len(metrics_of(folder)) == 9
@@ -150,7 +149,7 @@ def test_a_signal_to_one_process_saves_all_and_they_resume(
             "finished",
         )
     cut = only_folder(several / "cut")
-    assert runs.read(cut)["provenance"]["earlier"]
+    assert run_folder.read(cut)["provenance"]["earlier"]
     assert_same_end(cut, only_folder(several / "whole"))
 
 
@@ -162,7 +161,7 @@ def test_all_end_with_a_finished_or_diverged_run(several):
             "finished",
             "diverged",
         )
-    assert runs.read(only_folder(several / "wild"))["status"] == "diverged"
+    assert run_folder.read(only_folder(several / "wild"))["status"] == "diverged"
 
 
 @pytest.mark.slow
@@ -199,7 +198,7 @@ def test_a_killed_process_ends_the_run_with_its_checkpoint(tmp_path):
         _, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
-    content = runs.read(saved[0].parent)
+    content = run_folder.read(saved[0].parent)
     assert (process.returncode, content["status"]) == (1, "failed")
     assert content["checkpoint"] == checkpoint.load(saved[0].parent)["step"] > 0
     assert stderr.count("another process of this run has ended") == 1

@@ -7,8 +7,7 @@ from conftest import only_folder, tree
 from killed import killed_after
 from trained import assert_same_end, load, metrics_of, raising_signal_at, run
 
-from rope_lab.train import loop, provenance
-from rope_lab.train import run as runs
+from rope_lab.train import loop, provenance, run_folder
 
 
 def fails(trainer, step):
@@ -36,7 +35,7 @@ def test_a_new_run_with_a_checkpoint_replaces_the_earlier_one(tiny, folder, monk
     }
     assert (folder / "notes.txt").exists()
     assert not (folder / "probes.md").exists()
-    assert not (folder / runs.ASIDE).exists()
+    assert not (folder / run_folder.ASIDE).exists()
 
 
 def test_a_new_run_that_diverges_replaces_the_earlier_one(tiny, folder, monkeypatch):
@@ -46,22 +45,22 @@ def test_a_new_run_that_diverges_replaces_the_earlier_one(tiny, folder, monkeypa
     monkeypatch.setattr(loop, "update", diverges)
     assert run([*tiny, "fresh=true"])["status"] == "diverged"
     assert run(tiny)["status"] == "diverged"
-    assert not (folder / runs.ASIDE).exists()
+    assert not (folder / run_folder.ASIDE).exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(4))
 def test_a_new_run_killed_between_any_two_writes_loses_nothing(tiny, finished, folder, first):
     """Before each rename and unlink in turn, until a run completes."""
-    writes = [(os, "replace"), (runs.Path, "unlink"), (runs.Path, "rmdir")]
+    writes = [(os, "replace"), (run_folder.Path, "unlink"), (run_folder.Path, "rmdir")]
     for survived in range(first, 200, 4):
         with killed_after(survived, *writes) as process:
             run([*tiny, "fresh=true"])
         content = run(tiny)
-        assert content["metrics"] == runs.read(finished)["metrics"], survived
+        assert content["metrics"] == run_folder.read(finished)["metrics"], survived
         assert_same_end(finished, folder)
-        assert not (folder / runs.ASIDE).exists()
-        assert not (folder / runs.MOVING).exists()
+        assert not (folder / run_folder.ASIDE).exists()
+        assert not (folder / run_folder.MOVING).exists()
         if not process.dead:
             break
     assert 20 < survived < 199

@@ -52,7 +52,7 @@ def fast(undrawn, monkeypatch):
     """Draw no figure, and check each kept line once per process."""
     monkeypatch.setattr(checks, "figure", lambda *drawn: b"")
     monkeypatch.setattr(kept, "_from_line", checked_line)
-    monkeypatch.setattr(evidence, "problems", lambda *_: [])  # git does not know a copy
+    monkeypatch.setattr(evidence, "flaws", lambda *_: [])  # git does not know a copy
 
 
 checked_line = functools.cache(kept._from_line)
@@ -180,7 +180,7 @@ def of_plan() -> dict:
         for result in of_study:
             if result.family.untested:
                 continue
-            primary, asked = result.family.corrected, result.comparison
+            primary, asked = result.family.is_primary, result.comparison
             name = f"{result.family.study.name}, {'primary' if primary else 'secondary'}"
             arms = f"{asked.ours.scheme} − {asked.theirs.scheme}"
             numbers = [result.p, result.p_family, *interval(result.difference), *result.means]

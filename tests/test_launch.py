@@ -16,8 +16,7 @@ from rope_lab.launch import job, pool, sweep
 from rope_lab.launch.jobs import compose_jobs
 from rope_lab.results.records.folders import read
 from rope_lab.text import ConfigError
-from rope_lab.train import loop, provenance, trainer
-from rope_lab.train import run as runs
+from rope_lab.train import loop, provenance, run_folder, trainer
 from rope_lab.train.trainer import resolve
 
 WILD = ["train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
@@ -109,7 +108,7 @@ def test_a_signal_ends_a_sweep_naming_waiting_runs(run, tmp_path, monkeypatch):
     assert done.returncode == 128 + signal.SIGINT
     said = "  interrupted: seed=0 at step 3\n  not run: seed=1; seed=2; seed=3; and 3 more\n"
     assert f"sweep: 0 of 7 runs finished\n{said}" in done.stdout
-    assert runs.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
+    assert run_folder.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
 
 
 @pytest.mark.slow
@@ -264,7 +263,7 @@ def test_submitit_queues_a_run_again_once_it_is_saved(tiny, tmp_path, monkeypatc
     (tmp_path / "runs").mkdir()
     heard, call = [], lambda: job.run_elsewhere(load(*tiny), "1/2 · ", "2000-01-01")
     before = signal.signal(
-        signal.SIGUSR2, lambda *_: heard.append(runs.read(only_folder(tmp_path / "runs")))
+        signal.SIGUSR2, lambda *_: heard.append(run_folder.read(only_folder(tmp_path / "runs")))
     )
     with monkeypatch.context() as patch:
         patch.setattr(loop, "update", raising_signal_at(3, loop.update, signal.SIGUSR2))
@@ -272,4 +271,4 @@ def test_submitit_queues_a_run_again_once_it_is_saved(tiny, tmp_path, monkeypatc
     signal.signal(signal.SIGUSR2, before)
     assert [(content["status"], content["checkpoint"]) for content in heard] == [("interrupted", 3)]
     call()
-    assert runs.read(only_folder(tmp_path / "runs"))["status"] == "finished"
+    assert run_folder.read(only_folder(tmp_path / "runs"))["status"] == "finished"

@@ -20,7 +20,7 @@ from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, loop
 from rope_lab.train.config import identity
 from rope_lab.train.load import load_run
-from rope_lab.train.run import read as content_of
+from rope_lab.train.run_folder import read as content_of
 from rope_lab.train.trainer import build, resolve, update
 
 ROPE = [*TINY, "position=rope"]

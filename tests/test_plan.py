@@ -20,6 +20,7 @@ from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import evidence, find, outcomes
 from rope_lab.results.plans import study as studies
+from rope_lab.results.plans.scheme_names import arm_name
 from rope_lab.results.records.run import Run
 from rope_lab.results.views import plan_page
 from rope_lab.shipped import shipped
@@ -307,7 +308,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
     assert found == {(scheme, run.seed): run for scheme, run in kinds.items() if scheme}
     assert "position.other=3" in find.unnamed(study, found)
     # As runs of one of several classes.
-    assert studies.called("./mine.py:Steep position.k=2") == "mine-Steep (k=2)"
+    assert arm_name("./mine.py:Steep position.k=2") == "mine-Steep (k=2)"
 
 
 @pytest.mark.parametrize(
@@ -332,6 +333,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
             "has no curve",
         ),
         ("studies:", "study:", "studies: Field required"),
+        ("studies:", "correction: {mine: x}\nstudies:", "correction"),
         ("times: 128, published", "times: .nan, published", "times is nan"),
         ("diverged: 0", "diverged: .inf", "diverged is inf"),
         (
@@ -376,7 +378,7 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 
     def problems(commit: str) -> list[str]:
         made = [replace(run, commit=commit) for run in runs]
-        found = evidence.problems(path, study, find.find(study, made))
+        found = evidence.flaws(path, study, find.find(study, made))
         return [problem.line for problem in found]
 
     path = tmp_path / "plan.yaml"
@@ -402,7 +404,7 @@ def test_commits_that_do_not_hold_the_plan_are_named(study, runs, tmp_path):
 def test_the_kept_runs_of_our_own_plan_were_planned():
     """Each run's commit contains its study; commits missing from a shallow clone are skipped."""
     ours, _ = outcomes.read(studies.PLAN, CATALOGUE)
-    lines = [problem.line for results in ours for problem in results[0].family.problems]
+    lines = [problem.line for results in ours for problem in results[0].family.flaws]
     assert [line for line in lines if "git cannot show" not in line] == []
 
 

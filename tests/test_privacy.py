@@ -13,8 +13,7 @@ import pytest
 from conftest import ROOT, TINY, only_folder
 from trained import command, load, run, spawn
 
-from rope_lab.train import config
-from rope_lab.train import run as runs
+from rope_lab.train import config, run_folder
 
 SCRATCH = "scratch-of-alice"
 SECRET = "hunter2-of-alice"
@@ -78,7 +77,7 @@ def test_records_name_no_machine_user_or_checkout(private):
 )
 def test_wandb_records_offline_what_the_run_records(private):
     (file,) = private.glob("wandb/offline-run-*/run-*.wandb")
-    assert file.name == f"run-roper-s7-{runs.read(only_folder(private))['run_id']}.wandb"
+    assert file.name == f"run-roper-s7-{run_folder.read(only_folder(private))['run_id']}.wandb"
     inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", str(file.parent)]
     inspected = subprocess.run([*inspect, "--summary"], capture_output=True, text=True)
     for line in (
@@ -104,7 +103,7 @@ def test_what_repeats_a_run_is_recorded(private):
     options.
     """
     folder = only_folder(private)
-    content = runs.read(folder)
+    content = run_folder.read(folder)
     assert content["seed"] == content["config"]["seed"] == 7
     assert content["config"].keys() == config.recorded(load()).keys()
     assert not content["config"].keys() & {"out", "wandb", "threads", "fresh"}

@@ -15,9 +15,8 @@ from trained import assert_same_end, command, run, stopped_run
 from rope_lab import files, sample
 from rope_lab.results.records.folders import read
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint
+from rope_lab.train import checkpoint, run_folder
 from rope_lab.train import loop as train
-from rope_lab.train import run as runs
 from rope_lab.train.stop import RunFailed
 
 ELSEWHERE = "filelock/2\npid=1\nhost=elsewhere\nmode=lease\ntoken=00\nduration={}\n"
@@ -181,22 +180,22 @@ def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
 
 def test_a_run_in_use_is_refused_until_its_end(folder):
     with (
-        runs.RunFolder(folder),
+        run_folder.RunFolder(folder),
         pytest.raises(ConfigError, match="in use: another process is training this run"),
     ):
         again(folder, "fresh=true")
     assert not (folder / ".lock").exists()
-    with runs.RunFolder(folder):
+    with run_folder.RunFolder(folder):
         pass
 
 
 def test_a_process_that_was_killed_is_followed_at_once(folder):
     """A lock with the id of a process that no longer exists."""
-    with runs.RunFolder(folder) as held:
+    with run_folder.RunFolder(folder) as held:
         lock = (folder / ".lock").read_text()
     assert held.lock.owner is None
     (folder / ".lock").write_text(lock.replace(f"pid={os.getpid()}", f"pid={2**22 - 7}"))
-    with runs.RunFolder(folder):
+    with run_folder.RunFolder(folder):
         assert f"pid={os.getpid()}" in (folder / ".lock").read_text()
 
 
@@ -214,7 +213,7 @@ def test_a_lock_of_another_machine_counts_while_it_beats(folder, monkeypatch, al
     beating = threading.Thread(target=beat)
     beating.start()
     with pytest.raises(ConfigError, match="in use") if alive else nullcontext():
-        runs.RunFolder(folder).lock.release()
+        run_folder.RunFolder(folder).lock.release()
     over.set()
     beating.join()
 
@@ -241,14 +240,14 @@ def test_a_run_taken_over_ends_and_writes_no_more(tiny, tmp_path, monkeypatch):
 
 def test_a_run_taken_over_leaves_the_records_of_the_other(folder):
     """Its own records were set aside by `fresh=true`, and it has no checkpoint."""
-    lost = runs.RunFolder(folder)
+    lost = run_folder.RunFolder(folder)
     lost.set_aside()
     (folder / ".lock").write_text(ELSEWHERE.format(60.0))
     (folder / "run.json").write_text("of the other")
     with pytest.raises(RunFailed, match="another process trains this run"), lost:
         lost.log({"step": 1})
     assert (folder / "run.json").read_text() == "of the other"
-    assert (folder / runs.ASIDE).is_dir()
+    assert (folder / run_folder.ASIDE).is_dir()
     assert not (folder / "metrics.jsonl").exists()
 
 
@@ -265,7 +264,7 @@ def test_readers_name_a_damaged_file_of_a_finished_run(folder, tmp_path, name):
 
 
 def test_a_run_from_before_there_were_digests_is_read(folder, capsys):
-    content = runs.read(folder)
+    content = run_folder.read(folder)
     del content["digests"]
     (folder / "run.json").write_bytes(files.as_json(files.sealed(content)))
     assert again(folder)["status"] == "finished"

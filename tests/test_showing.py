@@ -139,7 +139,7 @@ def without_results(text: str) -> str:
 @functools.cache
 def every_kept() -> Measured:
     with pytest.MonkeyPatch.context() as patch:  # a clone without history shows no plan
-        patch.setattr(evidence, "problems", lambda *_: [])
+        patch.setattr(evidence, "flaws", lambda *_: [])
         return measured.read()
 
 

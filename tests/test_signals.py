@@ -13,8 +13,7 @@ import pytest
 from conftest import ROOT, TINY, only_folder
 from trained import command, metrics_of
 
-from rope_lab.train import checkpoint, loop, stop
-from rope_lab.train import run as runs
+from rope_lab.train import checkpoint, loop, run_folder, stop
 from rope_lab.train.stop import SIGNALS, Stop
 
 LONG = [*TINY, "out=runs", "train.steps=1000000", "eval.every=500000"]
@@ -63,7 +62,7 @@ def children(process: subprocess.Popen) -> list[int]:
 
 def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
     """Assert the number of runs of each status, and that each has a checkpoint of its last step."""
-    contents = {path.parent: runs.read(path.parent) for path in out.glob("*/run.json")}
+    contents = {path.parent: run_folder.read(path.parent) for path in out.glob("*/run.json")}
     assert (
         sorted(c["status"] for c in contents.values())
         == ["finished"] * finished + ["interrupted"] * interrupted
@@ -83,7 +82,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(tmp_path):
     assert "interrupted after" in (tmp_path / "out").read_text()
     assert {path.name for path in tmp_path.iterdir()} - {"wandb.py"} == {"out", "err", "runs"}
     assert_saved(tmp_path / "runs", interrupted=1)
-    command = runs.read(only_folder(tmp_path / "runs"))["provenance"]["command"]
+    command = run_folder.read(only_folder(tmp_path / "runs"))["provenance"]["command"]
     assert command.startswith("python -m rope_lab.train model.d_model=16")
 
 
@@ -161,7 +160,7 @@ def test_sweeps_signalled_at_random_leave_no_run_running(tmp_path):
                 os.killpg(process.pid, again) if target == "all" else os.kill(process.pid, again)
                 time.sleep(random.uniform(0, 0.5))
         status, err = wait_for_all(process, folder)
-        contents = [runs.read(path.parent) for path in (folder / "runs").glob("*/run.json")]
+        contents = [run_folder.read(path.parent) for path in (folder / "runs").glob("*/run.json")]
         steps = [content["progress"]["steps"] for content in contents]
         sent_name = signal.Signals(number).name
         print(f"{trial}: {sent_name} to {target} of {len(there)} children: {status} {steps}")
@@ -222,7 +221,7 @@ def test_the_third_ctrl_c_ends_an_endless_step(tmp_path, monkeypatch):
     done = command([*TINY, "out=runs"], tmp_path)
     assert done.returncode == 128 + signal.SIGINT
     assert done.stderr == "stopped within a step: the last checkpoint stays valid\n"
-    assert runs.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
+    assert run_folder.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
 
 
 def test_signals_that_come_at_once_are_one_press():

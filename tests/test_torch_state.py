@@ -8,7 +8,7 @@ from conftest import TINY, only_folder
 from trained import command, run
 
 from rope_lab.train import torch_state
-from rope_lab.train.run import read
+from rope_lab.train.run_folder import read
 
 SCHEME = """
 import torch

@@ -11,8 +11,7 @@ import pytest
 from conftest import TINY, only_folder
 from trained import assert_same_end
 
-from rope_lab.train import checkpoint
-from rope_lab.train import run as runs
+from rope_lab.train import checkpoint, run_folder
 
 pytestmark = pytest.mark.torture
 
@@ -62,6 +61,6 @@ def test_runs_killed_at_random_end_with_the_same_numbers(tmp_path):
             folder = only_folder(out)
             assert_same_end(only_folder(tmp_path / "whole" / str(number)), folder)
             assert not list(folder.glob("*.tmp"))
-            assert runs.read(folder)["status"] == "finished"
+            assert run_folder.read(folder)["status"] == "finished"
     print(f"{kills} kills, the steps that stood in the last checkpoint after each: {lost}")
     assert len({step for step in lost if step}) > 5  # the kills were spread over the runs

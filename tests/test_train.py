@@ -19,9 +19,8 @@ from trained import assert_same_end, command, load, metrics_of, raising_signal_a
 from rope_lab import sample
 from rope_lab.identity import NUMERICS
 from rope_lab.text import ConfigError
-from rope_lab.train import checkpoint, config, data, provenance, stop
+from rope_lab.train import checkpoint, config, data, provenance, run_folder, stop
 from rope_lab.train import loop as train
-from rope_lab.train import run as runs
 from rope_lab.train.generate import likeliest
 from rope_lab.train.trainer import build, build_model, resolve
 
@@ -43,7 +42,7 @@ def dying_at(step: int, update):
 def test_a_run_records_what_the_contract_says(tiny, tmp_path):
     run([*tiny, "eval.problems=128"])
     folder = only_folder(tmp_path / "runs")
-    content = runs.read(folder)
+    content = run_folder.read(folder)
     names = {
         "task": "substring_by_index",
         "position": "roper",
@@ -183,7 +182,7 @@ def test_a_run_repeats_and_resumes_exactly(tiny, tmp_path, monkeypatch):
     for stop_at in (1, 3, 4):  # 3: at an evaluation
         overrides = [*settings, f"out={tmp_path / f'stopped-{stop_at}'}"]
         folder = stopped_run(overrides, tmp_path / f"stopped-{stop_at}", monkeypatch, stop_at)
-        content = runs.read(folder)
+        content = run_folder.read(folder)
         assert (content["status"], content["progress"]["steps"]) == ("interrupted", stop_at)
         assert run(overrides)["status"] == "finished"
         assert_same_end(whole, folder)
@@ -198,8 +197,8 @@ def test_a_run_that_fails_between_checkpoints_resumes_to_the_bit(
         with pytest.raises(ArithmeticError):
             run(tiny)
     folder = only_folder(tmp_path / "runs")
-    assert runs.read(folder)["status"] == "failed"
-    assert "ArithmeticError: killed" in runs.read(folder)["error"]
+    assert run_folder.read(folder)["status"] == "failed"
+    assert "ArithmeticError: killed" in run_folder.read(folder)["error"]
     assert metrics_of(folder)[-1]["step"] == 4  # the last checkpoint is of step 3
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 5, "sequ')
@@ -213,8 +212,8 @@ def test_a_run_that_fails_between_checkpoints_resumes_to_the_bit(
 @pytest.mark.parametrize("first", range(4))
 def test_a_run_killed_between_any_writes_resumes_exactly(tiny, finished, tmp_path, first):
     """Kills before each rename, unlink and metrics line in turn, until a run completes."""
-    whole, outcome = runs.read(finished), itemgetter("status", "metrics", "slices", "samples")
-    writes = [(os, "replace"), (runs, "_line"), (runs.Path, "unlink")]
+    whole, outcome = run_folder.read(finished), itemgetter("status", "metrics", "slices", "samples")
+    writes = [(os, "replace"), (run_folder, "_line"), (run_folder.Path, "unlink")]
     for survived in range(first, 100, 4):
         out = tmp_path / str(survived)
         with killed_after(survived, *writes) as process:
@@ -311,7 +310,7 @@ def test_a_model_not_finite_at_an_evaluation_has_diverged(
     assert done.returncode == 3
     assert "diverged after 1 steps" in done.stdout
     folder = only_folder(tmp_path / "runs")
-    assert runs.read(folder)["error"] in (
+    assert run_folder.read(folder)["error"] in (
         "the held-out loss is nan",
         "the norm of the weights is inf",
     )
@@ -326,7 +325,7 @@ def test_each_signal_has_its_exit_status(tmp_path, monkeypatch, number, step):
     monkeypatch.setattr(train, "update", raising_signal_at(step, train.update, number))
     assert command([*TINY, "out=runs"], tmp_path).returncode == 128 + number
     folder = only_folder(tmp_path / "runs")
-    assert runs.read(folder)["status"] == ("interrupted" if step == 3 else "finished")
+    assert run_folder.read(folder)["status"] == ("interrupted" if step == 3 else "finished")
     assert checkpoint.load(folder)["step"] == step
 
 
@@ -345,7 +344,7 @@ def test_a_signal_outside_of_a_step_harms_nothing(tiny, tmp_path, monkeypatch, w
     with monkeypatch.context() as patch:
         patch.setattr(owner, method or name, interrupted)
         assert command(tiny, tmp_path).returncode == 128 + signal.SIGTERM
-    content = runs.read(only_folder(tmp_path / "runs"))
+    content = run_folder.read(only_folder(tmp_path / "runs"))
     assert content["status"] == (
         "interrupted" if where in ("begin_or_resume", "evaluate_now") else "finished"
     )
@@ -365,7 +364,7 @@ def test_code_that_exits_with_status_0_is_a_failure(tmp_path, monkeypatch, where
     assert done.returncode == 1
     assert done.stderr.endswith("SystemExit: 0\n")
     if where != "build":
-        assert runs.read(only_folder(tmp_path / "runs"))["status"] == "failed"
+        assert run_folder.read(only_folder(tmp_path / "runs"))["status"] == "failed"
 
 
 def out_of_memory(kind: str) -> None:
@@ -406,7 +405,7 @@ def test_a_full_disk_through_the_command_line(tmp_path):
     )
     folder = only_folder(tmp_path / "runs")
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.jsonl", "run.json"]
-    assert runs.read(folder)["status"] == "failed"
+    assert run_folder.read(folder)["status"] == "failed"
     again = command([*TINY, "out=runs"], tmp_path)
     assert again.returncode == 0
     assert "finished after 6 steps" in again.stdout

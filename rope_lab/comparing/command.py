@@ -26,7 +26,7 @@ from rope_lab.experiments.launching import NOT_PLANNED, folder_of
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
-from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
 from rope_lab.text import (
@@ -78,7 +78,7 @@ def compare(
     """
     plugin.forget_files()
     hydra, settings = split_hydra(overrides)
-    names = [*map(run_name, (ours, theirs, task)), scale]
+    names = [*map(recorded_name, (ours, theirs, task)), scale]
     if measure != "score":
         names.append(measure.replace("/", "_"))
     order = Order(

@@ -4,7 +4,8 @@ from rope_lab.comparing.order import Order
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import freeze
-from rope_lab.results.plans.study import Study, run_name
+from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.study import Study
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.shipped import shipped
@@ -55,7 +56,7 @@ def check_overrides(order: Order, study: Study) -> None:
         if key not in study.settings or override.value() not in (study.settings[key], "auto"):
             raise other_folder(override.input_line, "is not in the frozen plan")
     test = study.primary[0]
-    report = Catalogue().report(run_name(order.task), {test.metric}, {})
+    report = Catalogue().report(recorded_name(order.task), {test.metric}, {})
     measure = freeze.measure_of(report, order.measure)
     if (measure.metric, measure.at) != (test.metric, test.at):
         raise other_folder(f"--measure {order.measure}", f"the plan compares {test.metric}")

@@ -13,7 +13,7 @@ from rope_lab.experiments.launching import RUNS
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
 from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
-from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.text import ConfigError, Record
 from rope_lab.train import plugin
 
@@ -60,7 +60,7 @@ class Order:
             is_link = path.is_symlink() and (path == code or not path.exists())
             if is_link or (path.exists() and not path.is_dir()):
                 raise ConfigError(f"--out {self.folder}: {path} is not a directory")
-        if run_name(self.ours) == run_name(self.theirs):
+        if recorded_name(self.ours) == recorded_name(self.theirs):
             raise ConfigError(f"{self.ours} and {self.theirs}: have the same name; rename a file")
 
     @property

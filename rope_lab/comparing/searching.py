@@ -12,7 +12,7 @@ from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_of_ended
 from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
 from rope_lab.results.plans.rates import SEARCH_SEED, Cell, Search
-from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
@@ -102,7 +102,7 @@ def _at_best_rates(order: Order, best: dict[str, float], runs: dict[Cell, Run]) 
     arms = []
     for scheme, rate in best.items():
         own = [run for cell, run in runs.items() if (cell.scheme, cell.rate) == (scheme, rate)]
-        arms.append(Arm(run_name(scheme), tuple(own)))
+        arms.append(Arm(recorded_name(scheme), tuple(own)))
     report = Catalogue().report_of(arms[0].runs[0])
     return answered(Comparison(report, freeze.measure_of(report, order.measure), *arms))
 

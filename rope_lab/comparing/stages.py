@@ -29,7 +29,8 @@ from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill, mean_of_ended
 from rope_lab.results.plans.number_of_pairs import number_of_pairs, smallest_difference
 from rope_lab.results.plans.outcomes import of_study
-from rope_lab.results.plans.study import NAME, Study, called, position_of, run_name
+from rope_lab.results.plans.scheme_names import arm_name, position_of, recorded_name
+from rope_lab.results.plans.study import NAME, Study
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import keep, read_kept
 from rope_lab.results.records.known import known_seeds
@@ -48,7 +49,7 @@ def plan(order: Order, asks: Asks) -> Study:
     """The plan of a comparison: the frozen one or, after the search, a new one. Raises Stopped and
     ConfigError.
     """
-    if order.label == Catalogue().title(run_name(order.theirs)):
+    if order.label == Catalogue().title(recorded_name(order.theirs)):
         raise ConfigError(f"--name {order.label}: is the name of the other scheme")
     path = order.folder / NAME
     if path.exists():
@@ -151,7 +152,7 @@ def _frozen(order: Order, found: Found) -> str:
     pairs, reason = number_of_pairs(result.differences, wanted, order.most_pairs, measure)
     ours, theirs = (f"{scheme} train.lr={rate:g}" for scheme, rate in best.items())
     study = {
-        "hypothesis": f"{called(ours)} is ahead of {called(theirs)}.",
+        "hypothesis": f"{arm_name(ours)} is ahead of {arm_name(theirs)}.",
         "reason": reason,
         "rows": freeze.ROWS,
         "task": order.copied(order.task),
@@ -167,7 +168,7 @@ def _frozen(order: Order, found: Found) -> str:
     name = re.sub(r"[^\w-]+", "-", order.folder.name)[:60].strip("-") or "comparison"
     text = partial(freeze.plan_text, name, study)
     seeds = _fresh_seeds(order, text, pairs)
-    rates = ", ".join(f"{run_name(scheme)} {rate:g}" for scheme, rate in best.items())
+    rates = ", ".join(f"{recorded_name(scheme)} {rate:g}" for scheme, rate in best.items())
     say(filled(f"learning rates: {rates}, of {len(found.rates)}"))
     say(filled(reason, indent=""))
     say(filled(f"frozen: {short_path(order.folder / NAME)}, {seeds_text(seeds)}, sign-flip test"))
@@ -204,8 +205,8 @@ def _diverged(measure: Measure, runs: list[Run]) -> float:
 def _check_same(order: Order, study: Study) -> None:
     """Raises ConfigError if the plan is of another comparison than the one that is asked for."""
     ours, theirs = map(position_of, study.seeds)
-    asked = run_name(order.ours), run_name(order.theirs), run_name(order.task), order.scale
-    if asked != (ours, theirs, run_name(study.task), study.scale):
+    asked = [*map(recorded_name, (order.ours, order.theirs, order.task)), order.scale]
+    if asked != [ours, theirs, recorded_name(study.task), study.scale]:
         held = f"holds {ours} against {theirs} on {study.task}, {study.scale}"
         raise fixed.other_folder(order.folder, held)
     path = order.folder / NAME
@@ -222,7 +223,7 @@ def _known_seeds(order: Order, plan: str = "") -> set[int]:
     """The seeds of all known runs of the task and scale; plan: the digest of one whose runs do not
     count.
     """
-    return known_seeds([RESULTS, order.folder], run_name(order.task), order.scale, plan)
+    return known_seeds([RESULTS, order.folder], recorded_name(order.task), order.scale, plan)
 
 
 def _check_plan(order: Order, study: Study, before: list[Run]) -> None:

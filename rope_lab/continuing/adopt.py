@@ -23,7 +23,7 @@ from rope_lab.experiments.launching import folder_of
 from rope_lab.identity import general
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, check_alike
-from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, Settings, Words, flat, nested
@@ -104,7 +104,7 @@ def _adopted(schemes: Sequence[str], parent: Parent) -> dict[str, Adopted]:
         cfg = config.load(f"position={name}")
         settings = flat({"position": cfg.position})
         settings |= {key: kept[general(key)] for key in settings if general(key) in kept}
-        title = catalogue.title(run_name(name))
+        title = catalogue.title(recorded_name(name))
         if title in found:
             raise ConfigError(f"--schemes: {title} is there twice; rename a file")
         changed = nested(settings) | {"names.position": cfg.names.position}

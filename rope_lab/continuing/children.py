@@ -15,7 +15,7 @@ from rope_lab.results.plans.bill import Bill
 from rope_lab.text import ConfigError, Record, Settings, flat, nested, show
 from rope_lab.train import config
 from rope_lab.train.load import parent_changed
-from rope_lab.train.run import out_folder, read
+from rope_lab.train.run_folder import out_folder, read
 
 MOST_SHARE = 1000  # percent
 WARMUP = 0.1  # of the further steps

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rope_lab.results.records.catalogue import Catalogue, TaskReport
 from rope_lab.text import FIND_RUNS, ConfigError, Record, flat, show
-from rope_lab.train import config, run
+from rope_lab.train import config, run_folder
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
 
@@ -72,7 +72,7 @@ def parents(folders: Sequence[str], allowed: list[str]) -> list[Parent]:
 
 
 def _parent(folder: Path, allowed: list[str]) -> Parent:
-    content = run.read(folder)
+    content = run_folder.read(folder)
     if content is None:
         raise ConfigError(f"{folder}: is not a run folder; {FIND_RUNS}")
     return Parent(folder.absolute(), config.from_record(content["config"], allowed), content)

@@ -20,7 +20,7 @@ from rope_lab.laddering import sizes, stages
 from rope_lab.laddering.stages import Ladder
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.ladder import check_projection
-from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.text import ConfigError, Words, say, short_path
 from rope_lab.train import config, plugin
 from rope_lab.train.overrides import key_of, split_hydra
@@ -73,7 +73,7 @@ def ladder(
         tried=rates_and_seeds(search, "5x2; 3 rates", least_seeds=1),
         pairs=pairs,
         folder=folder_of(
-            out, "ladder", usual.names.task, usual.names.scale, *map(run_name, schemes)
+            out, "ladder", usual.names.task, usual.names.scale, *map(recorded_name, schemes)
         ),
         launcher=sweep.side_by_side(hydra, jobs),
     )
@@ -99,7 +99,7 @@ def _asked(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
     names = tuple(dict.fromkeys(filter(None, schemes.split(","))))
     if len(names) < 2:
         raise ConfigError(f"position={schemes}: must be two schemes or more, the baseline first")
-    if len({run_name(name) for name in names}) < len(names):
+    if len({recorded_name(name) for name in names}) < len(names):
         raise ConfigError(f"position={schemes}: two have the same name; rename a file")
     return names, common
 

@@ -7,8 +7,7 @@ import traceback
 
 from rope_lab.command import take_process
 from rope_lab.text import ConfigError
-from rope_lab.train import distributed
-from rope_lab.train import run as runs
+from rope_lab.train import distributed, run_folder
 from rope_lab.train.config import Config
 from rope_lab.train.loop import train
 from rope_lab.train.plugin import error_line
@@ -46,7 +45,7 @@ def run(cfg: Config, stopping: Stop, prefix: str = "", launch: str = "") -> int:
 
 def run_elsewhere(cfg: Config, prefix: str, launch: str) -> None:
     """A run on a machine of a cluster, which may begin it several times."""
-    if not runs.out_folder(cfg).is_dir():
+    if not run_folder.out_folder(cfg).is_dir():
         print(
             f"out={cfg.out}: {socket.gethostname()} does not see it; set out=FOLDER to a shared one"
         )

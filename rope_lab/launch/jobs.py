@@ -9,8 +9,7 @@ from pathlib import Path
 
 from rope_lab.identity import Identity
 from rope_lab.text import ConfigError, Record, say
-from rope_lab.train import config, provenance
-from rope_lab.train import run as runs
+from rope_lab.train import config, provenance, run_folder
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.load import parent_changed
@@ -45,7 +44,7 @@ class Job:
         """Its run.json as it is now; only a status without one, or if its parent was trained
         again.
         """
-        content = runs.read(runs.out_folder(self.cfg) / self.identity.run_name)
+        content = run_folder.read(run_folder.out_folder(self.cfg) / self.identity.run_name)
         if content is None or parent_changed(content, self.resolved):
             return {"status": "not run"}
         return content
@@ -67,7 +66,7 @@ def compose_jobs(every: Sequence[list[str]]) -> list[Job]:
     for words, label in zip(every, labels(every), strict=True):
         cfg = _compose(words, load)
         parent = cfg.init_from and str(Path(cfg.init_from).expanduser().absolute())
-        job = Job(replace(cfg, out=str(runs.out_folder(cfg)), init_from=parent), label)
+        job = Job(replace(cfg, out=str(run_folder.out_folder(cfg)), init_from=parent), label)
         jobs.setdefault((job.cfg.out, job.identity.run_id), job)
     repeated = len(every) - len(jobs)
     if repeated:

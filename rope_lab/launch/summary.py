@@ -8,7 +8,7 @@ from pathlib import Path
 from rope_lab.launch.jobs import Job
 from rope_lab.text import Record, filled, first_three, screen_width, short_path
 from rope_lab.train.console import SHOWN
-from rope_lab.train.run import OUTCOMES
+from rope_lab.train.run_folder import OUTCOMES
 from rope_lab.train.stop import same_command
 
 Records = dict[Job, Record]  # the content of the run.json of each run

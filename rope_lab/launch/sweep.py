@@ -30,7 +30,7 @@ from rope_lab.train import config, tracking
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import check_type
 from rope_lab.train.overrides import check_launcher, key_of
-from rope_lab.train.run import OUTCOMES
+from rope_lab.train.run_folder import OUTCOMES
 from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import CORES
 

@@ -19,6 +19,7 @@ from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import outcomes, study
+from rope_lab.results.plans.scheme_names import position_of, recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH
@@ -185,7 +186,7 @@ def verdict(plan: Path, scheme: str) -> Result:
     first = next(iter(every[0].seeds))
     code = {name: digest(content) for name, content in plugin.sources_of([scheme]).items()}
     is_same_code = code.items() <= every[0].code.items()
-    if study.position_of(first) != study.run_name(scheme) or not is_same_code:
+    if position_of(first) != recorded_name(scheme) or not is_same_code:
         raise ConfigError(f"{place}: is of another scheme or code than {short_path(Path(scheme))}")
     ((result, *_),), damaged = outcomes.read(plan, Catalogue())
     if damaged or result.family.untested:

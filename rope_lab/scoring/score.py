@@ -26,7 +26,7 @@ from rope_lab.launch.jobs import Job
 from rope_lab.places import CONF, RESULTS
 from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
 from rope_lab.results.plans.rates import Cell
-from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read, read_or_warn, with_those_below
 from rope_lab.results.records.run import Run
@@ -45,7 +45,7 @@ from rope_lab.text import (
     short_path,
 )
 from rope_lab.train.overrides import split_hydra
-from rope_lab.train.run import OUTCOMES
+from rope_lab.train.run_folder import OUTCOMES
 from rope_lab.train.trainer import resolve
 
 PROTOCOL = yaml.safe_load((CONF / "score.yaml").read_text("utf-8"))
@@ -100,7 +100,7 @@ def check_ours(scheme: str, out: Path) -> None:
     """Raise ConfigError if files of the names of a scheme's page, which would be overwritten, were
     not written by this command.
     """
-    title = Catalogue().title(run_name(scheme))
+    title = Catalogue().title(recorded_name(scheme))
     tables.check_ours(out / PAGE, HEAD.partition("\n")[0].format(title=title))
     for path in (out / TEX, out / CSV, out / "figures" / MAP):
         if path.exists() and not (out / PAGE).exists():
@@ -146,7 +146,7 @@ def write(scheme: str, out: Path, settings: Sequence[str]) -> None:
     if not shown:
         say("no page yet: other settings than the recipe's have no other scheme's runs beside")
         return
-    head = HEAD.format(title=Catalogue().title(run_name(scheme)), rule=PROTOCOL["rule"])
+    head = HEAD.format(title=Catalogue().title(recorded_name(scheme)), rule=PROTOCOL["rule"])
     table = scores.write(out / PAGE, shown, head)
     write_whole(out / TEX, tables.latex(table, f"Scores, {PROTOCOL['rule']}").encode())
     write_whole(out / CSV, tables.csv(table).encode())
@@ -173,5 +173,5 @@ def _parser() -> ArgumentParser:
 def main(arguments: Words = None) -> None:
     given = _parser().parse_intermixed_args(arguments)
     tasks = given.task or list(PROTOCOL["tasks"])
-    out = given.out or RESULTS / "score" / run_name(given.scheme)
+    out = given.out or RESULTS / "score" / recorded_name(given.scheme)
     exit_after(lambda: score(given.scheme, tasks, given.overrides, out.absolute(), given.jobs))

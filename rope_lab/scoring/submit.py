@@ -14,7 +14,8 @@ import yaml
 
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
-from rope_lab.results.plans.study import NAME, run_name
+from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.kept import KEPT, keep, worth_keeping
 from rope_lab.scoring.refusals import BOARD, ENTRY, check_name, problems, verdict
 from rope_lab.scoring.score import PROTOCOL, of_protocol
@@ -34,11 +35,11 @@ def submit(scheme: str, by: str, name: str = "") -> Path:
     own = FILE.fullmatch(scheme)
     if not own:
         raise ConfigError(f"{scheme}: an entry is a file, ./mine.py; ours are on the page already")
-    runs = of_protocol(scheme, RESULTS / "score" / run_name(scheme))
+    runs = of_protocol(scheme, RESULTS / "score" / recorded_name(scheme))
     if not runs:
         remedy = f"rope-lab score {scheme}, without --out, makes its runs"
         raise ConfigError(f"{scheme}: has no scores; {remedy}")
-    name = name or run_name(scheme)
+    name = name or recorded_name(scheme)
     check_name(name)
     folder = BOARD / name
     if folder.exists():
@@ -69,7 +70,7 @@ def submit(scheme: str, by: str, name: str = "") -> Path:
 
 def copy_verdicts(scheme: str, folder: Path) -> None:
     """Copy the comparisons of a scheme that have ended, with their rows; say which do not count."""
-    for plan in sorted((RESULTS / "compare").glob(f"{run_name(scheme)}-*/{NAME}")):
+    for plan in sorted((RESULTS / "compare").glob(f"{recorded_name(scheme)}-*/{NAME}")):
         try:
             result = verdict(plan, scheme)
         except ConfigError as error:

@@ -18,7 +18,7 @@ from rope_lab.exporting.command import TARGETS, supported
 from rope_lab.files import check_ours, write_whole
 from rope_lab.model.portrait import DIMS, portrait, same_values
 from rope_lab.places import ROOT
-from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.results.views.terminal import fitted
 from rope_lab.shipped import choices
 from rope_lab.showing import costs, measured
@@ -134,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise ConfigError(f"{given.settings[0]}: show takes a scheme without settings; {remedy}")
     found = made(given.scheme)
     if found is None:
-        shown = look(given.scheme, measured.read(own=run_name(given.scheme)))
+        shown = look(given.scheme, measured.read(own=recorded_name(given.scheme)))
         found = page(shown, FIGURE.format(shown.facts.name)), picture(shown.portrait)
     say(plain_text(found[0]))
     if given.html:

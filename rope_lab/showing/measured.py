@@ -9,7 +9,8 @@ from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import Column, all_columns, as_if_kept
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import outcomes
-from rope_lab.results.plans.study import NAME, scheme_of
+from rope_lab.results.plans.scheme_names import scheme_of
+from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import is_kept, read_or_warn, with_those_below
 from rope_lab.results.records.run import Run
@@ -50,7 +51,7 @@ def read(folder: Path = RESULTS, own: str = "") -> Measured:
     for plan in (folder / NAME, *sorted(folder.glob(f"compare/*/{NAME}"))):
         studied, _ = outcomes.read(plan, catalogue)
         every += [result for results in studied for result in results]
-    tests = [each for each in every if each.family.corrected and not each.family.untested]
+    tests = [each for each in every if each.family.is_primary and not each.family.untested]
     return Measured(catalogue, all_columns(setups), tests)
 
 

@@ -1,6 +1,6 @@
 """Checkpoints: files in a run's folder, each named by its step and the digest of its content.
 
-A run resumes from them in `loop.begin_or_resume`.
+A run resumes from them in `loop.begin_or_resume`, unless `run_folder.newest_checkpoint` refuses.
 """
 
 import io

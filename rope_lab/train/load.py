@@ -21,7 +21,7 @@ from rope_lab.text import FIND_RUNS, ConfigError, first_line, flat, show
 from rope_lab.train import checkpoint, config, data, pattern, provenance, torch_state
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
-from rope_lab.train.run import CODER, WEIGHTS, as_text, check_files, read
+from rope_lab.train.run_folder import CODER, WEIGHTS, as_text, check_files, read
 
 # Parameters of attention whose last rows project values, absent if keys are the values.
 OF_QKV = ("qkv.weight", "qkv.bias")

@@ -7,13 +7,20 @@ from typing import Any
 
 from rope_lab.identity import Identity
 from rope_lab.text import ConfigError, say
-from rope_lab.train import config, console, distributed, provenance, torch_state, tracking
-from rope_lab.train import run as runs
+from rope_lab.train import (
+    config,
+    console,
+    distributed,
+    provenance,
+    run_folder,
+    torch_state,
+    tracking,
+)
 from rope_lab.train.config import Config
 from rope_lab.train.console import Progress
 from rope_lab.train.evaluate import Evaluation, by_length, floor
 from rope_lab.train.load import parent_changed
-from rope_lab.train.run import RunFolder
+from rope_lab.train.run_folder import RunFolder
 from rope_lab.train.stop import RunFailed, Stop, in_one_line
 from rope_lab.train.trainer import (
     Diverged,
@@ -61,19 +68,19 @@ def train(
     """
     cfg, stopping = resolve(cfg), stopping or Stop()
     identity = config.identity(cfg)
-    folder = runs.out_folder(cfg) / identity.run_name
+    folder = run_folder.out_folder(cfg) / identity.run_name
     with in_one_line(cfg), torch_state.standard():
         if distributed.rank() == 0:
-            runs.bring_back(folder)
-        fresh = cfg.fresh and not runs.launched_by(folder, launch)
-        before = runs.read(folder)
+            run_folder.bring_back(folder)
+        fresh = cfg.fresh and not run_folder.launched_by(folder, launch)
+        before = run_folder.read(folder)
         if not fresh and parent_changed(before, cfg):
-            if before["status"] in runs.OUTCOMES:
+            if before["status"] in run_folder.OUTCOMES:
                 remedy = "fresh=true replaces it, out=FOLDER keeps it"
                 raise ConfigError(f"{folder}: began from other weights of init_from; {remedy}")
             say(f"{prefix}init_from was trained again: this run starts over from the new weights")
             fresh = True
-        ended = None if fresh else runs.ended(folder, identity.run_id, provenance.code(cfg))
+        ended = None if fresh else run_folder.ended(folder, identity.run_id, provenance.code(cfg))
         if ended := distributed.of_first(ended):
             say(console.returned(cfg, ended, folder, prefix))
             if distributed.rank() == 0:
@@ -104,7 +111,7 @@ def begin_or_resume(
         "records": [],
         "provenance": None,
     }
-    saved = run.lock and runs.newest_checkpoint(
+    saved = run.lock and run_folder.newest_checkpoint(
         run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code
     )
     saved = distributed.of_first(saved or start)

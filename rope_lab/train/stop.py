@@ -1,4 +1,6 @@
-"""Early ends of a run: signals, and failures reported in one line."""
+"""Early ends of a run: signals, which `loop.has_to_stop` asks for and `launch.job` turns into an
+exit status, and failures reported in one line.
+"""
 
 import signal
 import threading

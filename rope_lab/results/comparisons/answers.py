@@ -65,12 +65,12 @@ class Comparison:
 class Family:
     """Comparisons whose p values are corrected together.
 
-    several, one: its name if it has several tests, after their number, and if it has one
+    several:      its name after the number of its tests, `2 planned tests`; one: if it has one
     corrected:    False: p values are shown as they are
     untested:     why no number may be shown; empty if there is none
     study:        the plans.study.Study that planned them; None without one
     found:        its runs that have ended
-    problems:     why it does not count as planned, the worst first
+    flaws:        why it does not count as planned, the worst first
     """
 
     comparisons: list[Comparison]
@@ -80,11 +80,16 @@ class Family:
     untested: str = ""
     study: Any = None
     found: dict[tuple[str, int], Run] = field(default_factory=dict)
-    problems: Sequence[Any] = ()
+    flaws: Sequence[Any] = ()
 
     @property
     def planned(self) -> bool:
         return self.study is not None
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether these are the primary tests of a plan: its secondary ones are not corrected."""
+        return self.planned and self.corrected
 
     @property
     def open(self) -> bool:

@@ -26,8 +26,8 @@ def plan_word(result: Result) -> str:
     """The word of a primary test, by its p corrected for the family; plan.md explains the words. A
     study that does not count as planned has an exploratory word and the reason.
     """
-    problems = result.family.problems
-    return f"{word(result)}; {problems[0].word}" if problems else word(result)
+    flaws = result.family.flaws
+    return f"{word(result)}; {flaws[0].word}" if flaws else word(result)
 
 
 def word(result: Result) -> str:
@@ -44,7 +44,7 @@ def word(result: Result) -> str:
     if result.family.planned:
         if result.family.untested:
             return NOT_TESTED
-        return _exploratory(result) if result.family.problems else _outcome(result)
+        return _exploratory(result) if result.family.flaws else _outcome(result)
     if reason := _no_verdict(result):
         return f"{NO_VERDICT}: {reason}"
     if result.at_chance:

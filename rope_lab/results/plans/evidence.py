@@ -29,15 +29,15 @@ class Flaw(NamedTuple):
     line: str
 
 
-def problems(path: Path, study: Study, found: Runs) -> list[Flaw]:
-    """The problems of a study in the plan at `path` whose runs are `found`, the worst first.
+def flaws(path: Path, study: Study, found: Runs) -> list[Flaw]:
+    """Why a study of the plan at `path`, with its runs `found`, does not count as planned:
+    the worst first.
 
     If runs record a plan's digest, that is the evidence, in any repository or none; else the
     commits of the plan are. The plan names the digest of each of the user's own files.
     """
     has_digests = any(run.plan for run in found.values())
-    flaws = _by_digests(study, found) if has_digests else _by_commits(path, study, found)
-    every = list(flaws)
+    every = list(_by_digests(study, found) if has_digests else _by_commits(path, study, found))
     for (scheme, seed), run in found.items():
         every += _of_files(study, run)
         for numbers in run.replaced:

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED
-from rope_lab.results.plans.study import Study, called, own_settings, position_of, run_name
+from rope_lab.results.plans.scheme_names import arm_name, own_settings, position_of, recorded_name
+from rope_lab.results.plans.study import Study
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.frame import runs_frame
 from rope_lab.results.records.run import Run
@@ -43,7 +44,7 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     scheme's yaml.
     """
     position = position_of(scheme)
-    if (run.task, run.scale, run.position) != (run_name(study.task), study.scale, position):
+    if (run.task, run.scale, run.position) != (recorded_name(study.task), study.scale, position):
         return False
     recorded, compared = run.settings | {"threads": run.threads}, {*study.planned(scheme)}
     if shipped(f"position/{position}"):  # one of ours
@@ -63,7 +64,7 @@ def _expected(study: Study, scheme: str) -> Settings:
 def setup_of(study: Study, found: Runs, catalogue: Catalogue) -> Setup:
     """The runs of a study; its schemes have their settings in their names."""
     table = runs_frame(list(found.values()))
-    table = table.assign(scheme=[called(scheme) for scheme, _ in found])
+    table = table.assign(scheme=[arm_name(scheme) for scheme, _ in found])
     return Setup(table, catalogue, study.unusual, study.name)
 
 

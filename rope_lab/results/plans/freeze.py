@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import yaml
 
-from rope_lab.results.plans.study import NAME, Plan, Study, from_yaml, run_name
+from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.study import NAME, Plan, Study, from_yaml
 from rope_lab.results.records.catalogue import Catalogue, TaskReport
 from rope_lab.results.records.measures import OF_LENGTHS, Measure
 from rope_lab.text import ConfigError, Record
@@ -37,7 +38,7 @@ def measure_of(report: TaskReport, name: str) -> Measure:
 
 def check_measure(task: str, name: str) -> None:
     """Raise ConfigError if a task, a name or a file, has no such measure."""
-    report = Catalogue().report(run_name(task), {"eval/accuracy", "eval/loss"}, {})
+    report = Catalogue().report(recorded_name(task), {"eval/accuracy", "eval/loss"}, {})
     measure_of(report, name)
 
 

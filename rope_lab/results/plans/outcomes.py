@@ -6,7 +6,8 @@ from pathlib import Path
 from rope_lab.results.comparisons.answers import Comparison, Family, Result, answer, samples
 from rope_lab.results.plans import evidence
 from rope_lab.results.plans.find import Runs, find, untested
-from rope_lab.results.plans.study import NAME, PlannedTest, Study, called, load, of_rows
+from rope_lab.results.plans.scheme_names import arm_name
+from rope_lab.results.plans.study import NAME, PlannedTest, Study, load, of_rows
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import Found, read_kept
 from rope_lab.results.records.run import Run
@@ -23,7 +24,7 @@ def of_study(
     plan: its file, if its commits are to be looked at
     """
     found = find(study, runs)
-    problems = evidence.problems(plan, study, found) if plan else []
+    flaws = evidence.flaws(plan, study, found) if plan else []
     asked = {test.name: _comparison(study, test, found, catalogue) for test in study.comparisons}
     reason = untested(study, found) or _unrecorded(asked.values())
     results = []
@@ -36,7 +37,7 @@ def of_study(
             untested=reason,
             study=study,
             found=found,
-            problems=problems,
+            flaws=flaws,
         )
         results += answer(family)
     return results
@@ -61,20 +62,20 @@ def beside(rows: Path, catalogue: Catalogue) -> list[Result]:
         return []
     studied, _ = read(rows.resolve().parent / NAME, catalogue)
     every = [result for results in studied for result in results]
-    return [each for each in every if each.family.corrected and each.family.study.name in names]
+    return [each for each in every if each.family.is_primary and each.family.study.name in names]
 
 
 def read(plan: Path, catalogue: Catalogue) -> tuple[list[list[Result]], list[str]]:
-    """The results of each study of a plan, none without such a file, and problems with kept runs.
-    Raises ConfigError, OSError.
+    """The results of each study of a plan, none without such a file, and lines on kept runs that
+    are left out. Raises ConfigError, OSError.
     """
     studies = list(load(plan).studies.values()) if plan.exists() else []
     kept: dict[str, Found] = {}
     for rows in dict.fromkeys(study.rows for study in studies):
         folder = plan.parent / rows
         kept[rows] = read_kept(folder) if folder.is_dir() else ([], [])
-    problems = [line for _, wrong in kept.values() for line in wrong]
-    return [of_study(study, kept[study.rows][0], catalogue, plan) for study in studies], problems
+    left_out = [line for _, lines in kept.values() for line in lines]
+    return [of_study(study, kept[study.rows][0], catalogue, plan) for study in studies], left_out
 
 
 def _comparison(study: Study, test: PlannedTest, found: Runs, catalogue: Catalogue) -> Comparison:
@@ -97,4 +98,4 @@ def _comparison(study: Study, test: PlannedTest, found: Runs, catalogue: Catalog
 
 
 def _arm(scheme: str, found: Runs) -> Arm:
-    return Arm(called(scheme), tuple(run for (of, _), run in found.items() if of == scheme))
+    return Arm(arm_name(scheme), tuple(run for (of, _), run in found.items() if of == scheme))

@@ -17,6 +17,7 @@ from rope_lab.files import digest
 from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.comparisons.paired_tests import TESTS
+from rope_lab.results.plans.scheme_names import own_settings
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES, At, Measure, declared, like
 from rope_lab.results.records.run import Name, reason
@@ -24,7 +25,6 @@ from rope_lab.shipped import recipe
 from rope_lab.text import ConfigError, Record, Settings, first_line, flat, nearest, short_path, show
 
 NAME = "plan.yaml"
-RATE = "train.lr="  # begins an override; also within the name of an arm
 PLAN = ROOT / "results" / NAME
 ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
 STRICT = ConfigDict(extra="forbid")
@@ -210,7 +210,7 @@ def _named(studies: dict[str, Record]) -> dict[str, Record]:
     return {name: {"name": name} | study for name, study in studies.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Plan:
     """A plan: studies by their names, and notes on the wording of some, whose own text must not
     change.
@@ -251,37 +251,3 @@ def of_rows(folder: Path) -> list[Study]:
     path = folder.resolve().parent / NAME
     studies = load(path).studies.values() if path.exists() else []
     return [study for study in studies if (path.parent / study.rows).resolve() == folder.resolve()]
-
-
-def called(scheme: str) -> str:
-    """The name in tables of a plan's scheme: `rope (base=100)` for `rope position.base=100`."""
-    name, *settings = scheme.split()
-    shown = ", ".join(setting.removeprefix("position.") for setting in settings)
-    return run_name(name) + (f" ({shown})" if shown else "")
-
-
-def scheme_of(arm: str) -> str:
-    """The name of an arm's scheme with its settings, but without a learning rate of its own."""
-    name, _, settings = arm.partition(" (")
-    every = settings.removesuffix(")").split(", ")
-    own = ", ".join(each for each in every if not each.startswith(RATE))
-    return f"{name} ({own})" if own else name
-
-
-def run_name(position: str) -> str:
-    """The name of a run's scheme or task: `mine` of `./mine.py`, `mine-Steep` of
-    `./mine.py:Steep`.
-    """
-    file, _, cls = position.partition(".py:")
-    return "-".join(filter(None, [Path(file).stem, cls]))
-
-
-def position_of(scheme: str) -> str:
-    """The name in run records of a plan's scheme: `rope` of `rope position.base=100`."""
-    return run_name(scheme.split()[0])
-
-
-@functools.cache
-def own_settings(scheme: str) -> Settings:
-    """The settings in the name of a plan's scheme: `rope position.base=100`. Not to be changed."""
-    return flat(OmegaConf.to_container(OmegaConf.from_dotlist(scheme.split()[1:])))

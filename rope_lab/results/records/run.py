@@ -131,8 +131,10 @@ class Run:
         """The last value of a metric or, of a slice such as `length/24`, the mean over its
         problems; None without.
         """
+        if metric in self.metrics:
+            return self.metrics[metric]
         attribute, _, value = metric.partition("/")
-        _, mean = self.slices.get(attribute, {}).get(value, (0, self.metrics.get(metric)))
+        _, mean = self.slices.get(attribute, {}).get(value, (0, None))
         return mean
 
     @property

@@ -8,7 +8,8 @@ from rope_lab.results.comparisons.answers import Family, Result, samples
 from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.find import named, unnamed
-from rope_lab.results.plans.study import NAME, called
+from rope_lab.results.plans.scheme_names import arm_name
+from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import numbers
 from rope_lab.results.views.tables import NONE, Strong, Table, escaped, interval, markdown
@@ -48,7 +49,7 @@ def section(results: list[Result], catalogue: Catalogue, correction: str = "") -
     settings = " ".join(f"{key}={value}" for key, value in study.settings.items())
     seeds = []
     for scheme, each in study.seeds.items():
-        seeds.append(escaped(f"{catalogue.title(called(scheme))} seeds {numbers(each)}"))
+        seeds.append(escaped(f"{catalogue.title(arm_name(scheme))} seeds {numbers(each)}"))
     parts = [STUDY.format(study=study, settings=settings, seeds="; ".join(seeds))]
     if correction:
         parts.append(f"Correction: {correction}")
@@ -60,7 +61,7 @@ def section(results: list[Result], catalogue: Catalogue, correction: str = "") -
             f"Not named in the plan, and other than in today's recipe: {', '.join(others)}."
         )
     for primary, about in ((True, "Test"), (False, "Secondary tests decide nothing")):
-        here = [result for result in results if result.family.corrected == primary]
+        here = [result for result in results if result.family.is_primary == primary]
         if here:
             used = {TESTS[result.comparison.test].said for result in here}
             parts += [markdown(_tests(here, catalogue)), f"{about}: {'; '.join(sorted(used))}."]
@@ -91,14 +92,14 @@ def _tests(results: list[Result], catalogue: Catalogue) -> Table:
     rows = []
     for result in results:
         family = result.family
-        kind = "primary" if family.corrected else "secondary"
+        kind = "primary" if family.is_primary else "secondary"
         row = {
             f"{kind} comparison": result.comparison.name,
             "schemes": _schemes(result, catalogue),
             "result [95% interval]": text(result),
             "p (not corrected)": f"{result.p:.2g}",
         }
-        if family.corrected:
+        if family.is_primary:
             row[f"p corrected for {len(results)} (Holm)"] = f"{result.p_family:.2g}"
             row["outcome"] = Strong(plan_word(result))
         rows.append(row)

@@ -8,7 +8,7 @@ from typing import Any
 from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
-from rope_lab.results.plans.study import position_of
+from rope_lab.results.plans.scheme_names import position_of
 from rope_lab.results.plans.tries import Tries
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.measures import OF_LENGTHS
@@ -116,7 +116,7 @@ def _claim(verdict: Verdict) -> str:
         return f"{ours} is ahead of {theirs} {where}."
     if verdict.word == REVERSED:
         return f"{theirs} is ahead of {ours} {where}."
-    if verdict.family.problems:
+    if verdict.family.flaws:
         return f"{ours} against {theirs} {where}: {verdict.word}."
     return f"No difference between {ours} and {theirs} is shown {where}."
 
@@ -235,8 +235,8 @@ def _fixed(verdict: Verdict) -> str:
         f"Rates, seeds ({seeds}, used by no known run), their number and the test were fixed "
         f"before the first of these runs ({which})."
     )
-    if verdict.family.problems:
-        fixed = f"It does not count as planned: {verdict.family.problems[0].line}."
+    if verdict.family.flaws:
+        fixed = f"It does not count as planned: {verdict.family.flaws[0].line}."
     if len(verdict.tries) > 1:
         fixed += f" It is one of {len(verdict.tries)} comparisons of these schemes on this task."
     return fixed

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rope_lab.files import write_files
 from rope_lab.results.comparisons.stats import ALPHA, t_interval
-from rope_lab.results.plans.study import run_name
+from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Record, Run
 from rope_lab.results.views import tables
@@ -59,8 +59,8 @@ def page(verdict: Verdict) -> str:
     parts += ["## Not tested", bullets(not_tested(verdict))]
     if len(verdict.tries) > 1:
         parts += ["## All comparisons of these schemes here", markdown(_tries(verdict))]
-    if verdict.family.problems:
-        problems = [Strong(problem.line) for problem in verdict.family.problems]
+    if verdict.family.flaws:
+        problems = [Strong(flaw.line) for flaw in verdict.family.flaws]
         parts += ["## Problems", bullets(problems)]
     return "\n\n".join(parts) + "\n"
 
@@ -95,7 +95,7 @@ def as_json(verdict: Verdict) -> Record:
         "seeds": verdict.result.seeds,
         "learning_rates": list(verdict.best.values()),
         "plan": study.digest,
-        "problems": [problem.line for problem in verdict.family.problems],
+        "problems": [flaw.line for flaw in verdict.family.flaws],
         "tries": len(verdict.tries),
     }
 
@@ -215,7 +215,7 @@ def _tries(verdict: Verdict) -> Table:
 def not_tested(verdict: Verdict) -> list[str]:
     """What the comparison does not show: everything that its runs have in common."""
     study, run, rates = verdict.family.study, verdict.run, verdict.rates
-    task, catalogue = run_name(study.task), Catalogue()
+    task, catalogue = recorded_name(study.task), Catalogue()
     others = [report["title"] for name, report in catalogue.tasks.items() if name != task]
     scales = [scale for scale in choices(f"recipe/{task}") if scale != study.scale]
     settings = run.all_settings

@@ -22,7 +22,7 @@ from rope_lab.results.comparisons.words import (
     UNSURE,
     word,
 )
-from rope_lab.results.plans.study import RATE, scheme_of
+from rope_lab.results.plans.scheme_names import RATE, scheme_of
 from rope_lab.results.records.catalogue import Catalogue, rank
 from rope_lab.results.records.setups import Setup, seeds
 from rope_lab.results.views.tables import NONE, Strong, Table, interval, signed
@@ -59,7 +59,7 @@ def verdicts(
     for result in chain.from_iterable(studied):
         arms = result.comparison.ours, result.comparison.theirs
         names = [scheme_of(arm.scheme) for arm in arms]
-        if result.family.corrected and {*names} == {*catalogue.pair}:
+        if result.family.is_primary and {*names} == {*catalogue.pair}:
             found.append(result if names[0] == catalogue.contender else result.swapped())
     for scale in dict.fromkeys(setup.scale for setup in setups):
         usual = [setup for setup in setups if setup.scale == scale and not setup.variant]
@@ -82,8 +82,8 @@ def kind(result: Result) -> str:
 
 def basis(result: Result) -> str:
     """What a verdict rests on: `planned`, what is wrong with the plan, or `exploratory`."""
-    if result.family.problems:
-        return result.family.problems[0].word
+    if result.family.flaws:
+        return result.family.flaws[0].word
     if result.family.planned:
         return kind(result)
     if result.comparison.searched:
