@@ -33,6 +33,7 @@ class PackedTask(Task):
     lengths:          least and greatest of problems; None: problems have no length
     width:            the greatest length for which drawn problems have columns
     possible_lengths: least and greatest that `of_length` takes
+    longest_setting:  the argument that is the greatest length; empty: problems have no length
     letters:          of the strings that `draw_strings` draws
     packs:            False: a row of text is one problem, then padding, which is no answer
     """
@@ -41,6 +42,7 @@ class PackedTask(Task):
     lengths: tuple[int, int] | None = None
     width: int
     possible_lengths: tuple[int, int]
+    longest_setting: str = ""
     letters: str
     packs: bool = True
 
@@ -98,7 +100,7 @@ class PackedTask(Task):
         the longest.
         """
         check_between(least, most, **longest)
-        (self.width,) = longest.values()
+        ((self.longest_setting, self.width),) = longest.items()
         self.lengths = (self.width if shortest is None else shortest, self.width)
         check_between(least, self.width, shortest=self.lengths[0])
         self.possible_lengths = (least, most)

@@ -163,8 +163,8 @@ def test_a_diverged_run_is_named_and_never_as_good(made_up):
     assert of_roper.startswith("RoPER: not compared: 1 of 3 runs of RoPER diverged")
     assert steps_until_as_good(continued, made_up.roper) == [math.inf, 20, 20]
     measures, others = {"loss": continued.measure}, {"control": control_of}
-    made = longer_page.of_ways(continued, "RoPE", measures, others)
-    (row,) = [row for row in made.rows if row["way"] == "RoPER"]
+    made = longer_page.of_ways("scheme", continued, "RoPE", measures, others)
+    (row,) = [row for row in made.rows if row["scheme"] == "RoPER"]
     assert row["loss"].endswith("1 diverged")
     assert row["less control"] == "–"
 

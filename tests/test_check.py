@@ -34,6 +34,12 @@ def test_our_schemes_hold_what_is_asked_of_any(name):
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
+def test_a_float32_bias_may_stand_beside_a_sink():
+    """Finite differences are taken in float64."""
+    found = found_of("position", "alibi", "train.seq_len=32", "model.d_model=32", "model.sink=true")
+    assert "WRONG" not in {kind for kind, _ in found.values()}
+
+
 @pytest.mark.parametrize("name", slow_except(["substring_by_index"], TASKS))
 def test_our_tasks_hold_what_is_asked_of_any(name, monkeypatch):
     monkeypatch.setattr(tasks, "BATCHES", 40)

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -392,6 +393,18 @@ def test_only_yes_begins(answer, monkeypatch):
     else:
         with pytest.raises(Stopped):
             ask(bill)
+
+
+def test_a_limit_of_unknown_time_begins_nothing():
+    """As on a cluster."""
+    with pytest.raises(Stopped, match="on a cluster"):
+        asking.asks(True, 2.0)(Bill("search", 2, None, "", 1))
+
+
+def test_a_child_that_ends_while_timed_is_one_line():
+    """As those of a script without a guard, which each of them runs again."""
+    with pytest.raises(ConfigError, match="__main__"), timing._stopped_by_signals():
+        raise BrokenProcessPool
 
 
 def test_a_signal_before_the_bill_leaves_nothing(tmp_path, imports, monkeypatch):

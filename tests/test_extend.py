@@ -203,7 +203,7 @@ def test_more_context_counts_only_with_its_interval(found):
     assert "YaRN, 1.8500; unchanged, 2.5000" in best
     assert context.endswith("more context lowers the loss with: YaRN.")
     table = longer_page.table(by_length(made, REPORT)[0], 16)
-    row = next(row for row in table.rows if row["way"] == "YaRN")
+    row = next(row for row in table.rows if row["method"] == "YaRN")
     assert row[f"less {WINDOWS}"].startswith("-0.19")
 
 
@@ -219,7 +219,7 @@ def test_a_way_that_diverged_is_not_the_best(found):
     (reading,) = by_length(made, REPORT)
     best, context = longer_page.conclusions([reading])
     assert "YaRN" not in best + context
-    row = next(row for row in longer_page.table(reading, 16).rows if row["way"] == "YaRN")
+    row = next(row for row in longer_page.table(reading, 16).rows if row["method"] == "YaRN")
     assert row["at 32"].endswith("2 diverged")
     assert row[f"less {AS_IS}"] == row[f"less {WINDOWS}"] == "–"
 
@@ -286,6 +286,14 @@ def test_problems_grow_with_the_length_and_are_graded(tmp_path):
     assert WINDOWS not in " ".join(longer_page.table(by_length(made, report)[0], trained).columns)
 
 
+def test_a_task_of_ones_own_names_its_longest_length():
+    """As set_lengths was called; a task without lengths is refused."""
+    own = config.load("task=events")
+    assert parents.longest_setting(own) == "task.events"
+    with pytest.raises(ConfigError, match="have no length"):
+        parents.longest_setting(config.load("task=packed_text"))
+
+
 def test_shares_by_depth_are_means_over_parents(found):
     key, (one,) = next(iter(found.ways.items()))
     slices = [{f"depth_at_{key.length}": {"0": (9, share), "10": (9, 1.0)}} for share in (0.2, 0.4)]
@@ -293,7 +301,7 @@ def test_shares_by_depth_are_means_over_parents(found):
     table = longer_page.details(by_length({key: runs}, REPORT)[0], Catalogue())
     assert table.note == "Share of problems correct by tenths of the haystack before the needle:"
     assert table.rows == [
-        {"way": key.way, "further training": "–", "0": "0.30", "10": "1.00"},
+        {"method": key.way, "further training": "–", "0": "0.30", "10": "1.00"},
     ]
     assert longer_page.details(by_length({key: [one]}, REPORT)[0], Catalogue()).rows == []
 
@@ -303,4 +311,6 @@ def test_losses_stand_by_position_up_to_the_length(found):
     slices = {"length_loss": {"64": (9, 9.0), "16": (9, 2.0), "32": (9, 2.5)}}
     reading = by_length({key: [replace(one, slices=slices)]}, REPORT)[0]
     table = longer_page.details(reading, Catalogue())
-    assert table.rows == [{"way": key.way, "further training": "–", "16": "2.000", "32": "2.500"}]
+    assert table.rows == [
+        {"method": key.way, "further training": "–", "16": "2.000", "32": "2.500"}
+    ]

@@ -211,6 +211,13 @@ def test_training_grows_with_the_parameters():
     assert [size.warmup / size.steps for size in every] == pytest.approx([0.05] * 4, rel=2e-2)
 
 
+def test_default_sizes_have_whole_heads():
+    """The heads of mqar's recipe are 64 wide."""
+    every = sizes.sizes("", load("task=mqar", "scale=quick"), None)
+    assert [size.name for size in every] == ["64x4", "128x5", "192x6", "256x8"]
+    assert sizes.default(32) == sizes.SIZES
+
+
 @pytest.mark.parametrize("text", ["64x4,96x5", "64x4,96x5,100x2", "64,96x5,160x6", "0x4,64x1,96x2"])
 def test_sizes_that_cannot_be_are_refused(text):
     with pytest.raises(ConfigError, match="--sizes"):

@@ -8,8 +8,9 @@ file is copied, and the copy is trained. Results go to results/compare/, verdict
 A pilot, to see all stages within minutes: --search 3x2 --pairs-at-most 8 train.steps=200
 train.warmup=20.
 
-Exit status: 0 confirmed, 10 reversed, 11 undecided, 12 open (runs are to come), 13 both solve the
-task or neither learns it, 14 not as planned, 2 refused.
+Exit status: 0 confirmed, 10 reversed, 11 undecided, 12 open (runs are to come), 13 nothing can be
+tested (both solve the task, or neither learns it), 14 not as planned, 1 a run failed, 2 refused,
+128 + its number after a signal.
 """
 
 import json
@@ -41,6 +42,7 @@ from rope_lab.train.overrides import split_hydra
 from rope_lab.train.stop import ignore
 
 STATUS = {CONFIRMED: 0, REVERSED: 10, UNDECIDED: 11}
+WITHOUT_VERDICT = {EXIT_BAD_CONFIG: "refused", NOT_PLANNED: "not tested"}  # else: open
 
 
 def compare(
@@ -143,7 +145,7 @@ def main(arguments: Words = None) -> None:
 
     status, reason = asking.status_of(run)
     if reason:
-        found = {"word": "refused" if status == EXIT_BAD_CONFIG else "open", "reason": reason}
+        found = {"word": WITHOUT_VERDICT.get(status, "open"), "reason": reason}
     ignore()
     if as_object:
         os.write(stdout, (json.dumps(found) + "\n").encode())

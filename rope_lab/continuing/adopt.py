@@ -7,7 +7,8 @@ takes over queries and keys alone; parameters that a scheme adds begin untrained
 many steps it takes until a scheme is as good as the runs were, and whether it gets better than the
 control. It goes to results/adopt/, adopt.md. The same command resumes.
 
-Exit status: 0 done, 12 runs are still missing, 2 refused.
+Exit status: 0 done, 12 runs are still missing, 1 one failed, 2 refused, 128 + its number after a
+signal.
 """
 
 from collections.abc import Sequence
@@ -162,5 +163,6 @@ def main(arguments: Words = None) -> None:
     parser = options.parser("adopt", __doc__)
     add = parser.add_argument
     add("--schemes", required=True, metavar="NAMES", help="roper,./mine.py")
-    add("--budget", default="1%,5%,20%", help="further steps, shares of the runs' own")
+    shares = "further steps, shares of the runs' own (default: 1%%,5%%,20%%)"
+    add("--budget", default="1%,5%,20%", help=shares)
     options.exit_after_page(parser, arguments, adopt)

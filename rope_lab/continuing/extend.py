@@ -6,7 +6,8 @@ ReRoPE, SelfExtend, dual chunks, windows and DroPE: without training, then each 
 further steps, beside the scheme unchanged with these steps at the old and at the new length. The
 page goes to results/extend/, extend.md. The same command resumes.
 
-Exit status: 0 done, 12 runs are still missing, 2 refused.
+Exit status: 0 done, 12 runs are still missing, 1 one failed, 2 refused, 128 + its number after a
+signal.
 """
 
 from collections.abc import Sequence
@@ -64,6 +65,7 @@ def extend(
 def main(arguments: Words = None) -> None:
     parser = options.parser("extend", __doc__)
     add = parser.add_argument
-    add("--lengths", default="2x,4x,8x", help="multiples of the longest in training")
+    multiples = "multiples of the longest in training (default: 2x,4x,8x)"
+    add("--lengths", default="2x,4x,8x", help=multiples)
     add("--budget", default="5%", help="further steps, a share of the runs' own (default: 5%%)")
     options.exit_after_page(parser, arguments, extend)

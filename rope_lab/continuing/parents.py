@@ -107,8 +107,11 @@ def longest_setting(cfg: Config) -> str:
     """The setting that is the longest length of training, `task.string_length`. Raises ConfigError
     if the task has no lengths.
     """
-    setting = report_of(cfg).length["longest"]
-    if not setting:
-        known = "results/published.yaml names no setting of its longest length"
-        raise ConfigError(f"task={cfg.names.task}: {known}; take another task")
-    return setting
+    if setting := report_of(cfg).length["longest"]:
+        return setting
+    argument = getattr(config.build_task(cfg), "longest_setting", "")
+    if not argument:
+        raise ConfigError(
+            f"task={cfg.names.task}: its problems have no length; it needs set_lengths"
+        )
+    return f"task.{argument}"

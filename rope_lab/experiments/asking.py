@@ -56,7 +56,9 @@ def asks(yes: bool, budget: float | None) -> Asks:
         nonlocal left
         say(filled(str(bill)))
         if left is not None:
-            if bill.hours is None or bill.hours > left:
+            if bill.hours is None:
+                raise Stopped("on a cluster no limit of the time holds before the first run")
+            if bill.hours > left:
                 raise Stopped(f"that is not within the budget: {duration(left)} are left")
             left -= bill.hours
         if yes:

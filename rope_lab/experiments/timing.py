@@ -27,6 +27,10 @@ from rope_lab.train.trainer import Trainer, build, evaluate_now, resolve, update
 
 WARM, TIMED = 2, 5  # steps
 LEAST = 2  # runs of which steps are taken: one of each scheme
+BROKEN = (
+    "a child process ended while steps were timed: the memory is full, or a script calls rope_lab "
+    'outside of `if __name__ == "__main__":`, and every child process runs the script again'
+)
 
 
 def run_seconds(jobs: Sequence[Job], launcher: Record) -> float | None:
@@ -53,9 +57,9 @@ def _stopped_by_signals() -> Iterator[None]:
     with Stop() as stop:
         try:
             yield
-        except BrokenProcessPool:  # the signal has ended the children
-            if not stop.caught:
-                raise
+        except BrokenProcessPool as error:
+            if not stop.caught:  # else the signal has ended the children
+                raise ConfigError(BROKEN) from error
     if stop.caught:
         raise Stopped("stopped before the bill; the same command asks again", 128 + stop.caught)
 

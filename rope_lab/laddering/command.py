@@ -6,7 +6,8 @@ carried to the larger ones. The page has the lead at each size, its slope, the e
 and whether the lead may change its sign. It goes to results/ladder/, ladder.md. The same command
 resumes.
 
-Exit status: 0 done, 12 runs are still missing, 2 refused.
+Exit status: 0 done, 12 runs are still missing, 1 one failed, 2 refused, 128 + its number after a
+signal.
 """
 
 from argparse import ArgumentParser
@@ -33,7 +34,7 @@ ASKED = ("task", "scale", "corpus")  # files of conf/ that may be chosen
 
 def ladder(
     *words: str,
-    of_sizes: str = sizes.SIZES,
+    of_sizes: str = "",
     pairs: int = 5,
     search: str = "5x2",
     tokens_per_parameter: float | None = None,
@@ -46,6 +47,7 @@ def ladder(
     """Climb a ladder of sizes, or resume; returns the page.
 
     words:     position=BASELINE,OTHER, task=TASK, other settings of all runs, and hydra/launcher=…
+    of_sizes:  `64x4,96x5`; empty: the default of sizes.py
     pairs:     seeds at each size
     search:    learning rates times seeds, at the two smallest sizes
     tokens_per_parameter: None: as many as in the recipe
@@ -111,8 +113,8 @@ def _parser() -> ArgumentParser:
     add(
         "--sizes",
         dest="of_sizes",
-        default=sizes.SIZES,
-        help=f"d_model x n_layers (default: {sizes.SIZES})",
+        default="",
+        help=f"d_model x n_layers (default: {sizes.SIZES}, rounded up to whole heads)",
     )
     add("--pairs", type=int, default=5, help="seeds at each size (default: 5)")
     add("--search", default="5x2", metavar="RATESxSEEDS", help="default: 5x2")

@@ -55,8 +55,17 @@ def parameters(d_model: int, n_layers: int) -> int:
     return 12 * n_layers * d_model**2
 
 
+def default(width: int) -> str:
+    """SIZES with each d_model rounded up to a multiple of the width of a head."""
+    found = []
+    for d_model, n_layers in SIZE.findall(SIZES):
+        found.append(f"{math.ceil(int(d_model) / width) * width}x{n_layers}")
+    return ",".join(found)
+
+
 def sizes(text: str, usual: Config, tokens_per_parameter: float | None) -> list[ModelSize]:
-    """The sizes of `64x4,128x4`, from the smallest, with heads as wide as usual.
+    """The sizes of `64x4,128x4`, from the smallest, with heads as wide as usual; of no text, those
+    of `default`.
 
     usual: the recipe; tokens_per_parameter: of training; None: as many as in the recipe
 
@@ -71,6 +80,7 @@ def sizes(text: str, usual: Config, tokens_per_parameter: float | None) -> list[
     if ratio is None:
         ratio = train.steps * per_step / parameters(model.d_model, model.n_layers)
     width, found = model.d_model // model.n_heads, []
+    text = text or default(width)
     for word in dict.fromkeys(text.split(",")):
         match = SIZE.fullmatch(word.strip())
         if match is None or int(match[1]) % width or not int(match[1]) * int(match[2]):

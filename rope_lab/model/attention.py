@@ -76,8 +76,9 @@ def with_sink(
     if bias is None:
         bias = sink_H.new_zeros(1, 1, 1)
     rows = torch.broadcast_shapes(bias.shape[:-2], (H,))
-    sink_HT1 = sink_H.view(-1, 1, 1).expand(*rows, T, 1).to(bias.dtype)
-    bias = torch.cat([sink_HT1, bias.expand(*rows, T, S)], dim=-1)
+    sink_HT1 = sink_H.view(-1, 1, 1).expand(*rows, T, 1)
+    wider = torch.promote_types(sink_H.dtype, bias.dtype)
+    bias = torch.cat([sink_HT1.to(wider), bias.expand(*rows, T, S).to(wider)], dim=-1)
     k_BHSK, v_BHSK = F.pad(k_BHSK, (0, 0, 1, 0)), F.pad(v_BHSK, (0, 0, 1, 0))
     with torch.autocast(q_BHTK.device.type, enabled=False):
         q_BHTK = q_BHTK.to(k_BHSK.dtype)

@@ -38,7 +38,7 @@ def write(page: Path, continued: Continued, own: str) -> None:
     parts.append(f"![Each scheme while it is trained further](figures/{FIGURE})")
     measures = {continued.measure.unit: continued.measure}
     others = {"the control": control_of}
-    parts.append(markdown(of_ways(continued, control_name(own), measures, others)))
+    parts.append(markdown(of_ways("scheme", continued, control_name(own), measures, others)))
     parts += ["## How to read it", bullets(notes(continued, own))]
     drawn = render.svg(charts.with_title(chart(longest, catalogue, own), title))
     tables.write_page(page, parts, {FIGURE: drawn})

@@ -62,17 +62,19 @@ def table(reading: Continued, trained: int) -> Table:
     others = {AS_IS: control_of}
     if not reading.measure.share:
         others[WINDOWS] = reading.windows
-    return of_ways(reading, CONTROL, measures, others)
+    return of_ways("method", reading, CONTROL, measures, others)
 
 
-def of_ways(found: Continued, control: str, measures: dict[str, Measure], others: Others) -> Table:
+def of_ways(
+    heading: str, found: Continued, control: str, measures: dict[str, Measure], others: Others
+) -> Table:
     """A row for each way: its numbers by their columns, and its differences from others by their
-    names.
+    names; heading: of the ways.
     """
     rows = []
     for key, runs in found.ways.items():
         is_trained = bool(key.steps) or not key.times  # adopt's control also without steps
-        row = {"way": Strong(control) if is_trained and key.way == AS_IS else key.way}
+        row = {heading: Strong(control) if is_trained and key.way == AS_IS else key.way}
         row["further training"] = _further(key)
         for column, measure in measures.items():
             row[column] = tables.mean_of(measure.values(runs), measure, found.diverged(key))
@@ -101,7 +103,7 @@ def details(reading: Continued, catalogue: Catalogue) -> Table:
     if name == LENGTH_LOSS:
         shown = [value for value in shown if value <= length]
     for key, runs in reading.ways.items():
-        row = {"way": key.way, "further training": _further(key)}
+        row = {"method": key.way, "further training": _further(key)}
         for value in shown:
             measure = replace(reading.measure, metric=f"{name}/{value}", times=1)
             row[str(value)] = tables.number(t_interval(measure.values(runs)).mean, digits)
@@ -176,7 +178,9 @@ def _context(reading: Continued) -> str:
     if pairs < FEWEST_PAIRS:
         few = f"fewer than {FEWEST_PAIRS} seeds"
         return f"Whether more context lowers the loss at {times} is not known from {few}."
-    names = ", ".join(dict.fromkeys(lower)) or "no way"
+    if not lower:
+        return f"At {times}, {further}, more context lowers the loss with none of these methods."
+    names = ", ".join(dict.fromkeys(lower))
     return f"At {times}, {further}, more context lowers the loss with: {names}."
 
 
@@ -184,6 +188,7 @@ def notes(reading: Continued, trained: int) -> list[str]:
     """What the numbers are, and what they do not show; reading: of the longest texts."""
     measure, length, first = reading.measure, reading.first.length, reading.ways[reading.first]
     settings = first[0].all_settings
+    layers = settings["model.n_layers"]
     before = max([each for each in settings["eval.lengths"] if each < length], default=0)
     if measure.share:
         shown = f"“at {length}”: {measure.unit}, for problems of that length."
@@ -201,14 +206,15 @@ def notes(reading: Continued, trained: int) -> list[str]:
         rate = reading.ways[further][0].all_settings["train.lr"]
         lines.append(
             "Training at a longer length reads as many tokens per step, rounded up to whole "
-            f"sequences. Its highest learning rate is {rate:g}, at the old length too; no way has "
-            "searched it."
+            f"sequences. Its highest learning rate is {rate:g}, at the old length too; no method "
+            "has searched it."
         )
     if not measure.share:
         lines.append(
             f"“less {WINDOWS}”: against the scheme unchanged when each layer sees {trained} "
-            "tokens, with as much further training. Below 0, more context lowers the loss. No "
-            "interval is corrected for the number of ways."
+            "tokens, with as much further training. Below 0, more context lowers the loss. Through "
+            f"its {layers} layers that control still reaches {layers} times as far back. No "
+            "interval is corrected for the number of methods."
         )
     return lines
 
