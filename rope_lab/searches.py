@@ -9,7 +9,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.results.plans.bill import Bill, duration
 from rope_lab.results.plans.freeze import check_length, measure_of
-from rope_lab.results.plans.scheme_names import RATE
+from rope_lab.results.plans.names import RATE
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.run import Run

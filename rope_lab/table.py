@@ -22,8 +22,8 @@ from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.freeze import check_measure
+from rope_lab.results.plans.names import RATE
 from rope_lab.results.plans.rates import SEARCH_SEED
-from rope_lab.results.plans.scheme_names import RATE
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import OWN, Best, Case, best_rates, bill_of, case_of, searched_rates
 from rope_lab.shipped import choices

@@ -10,7 +10,7 @@ from rope_lab.comparing import command
 from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import study as studies
-from rope_lab.results.plans.scheme_names import position_of
+from rope_lab.results.plans.names import position_of
 from rope_lab.results.records.measures import LENGTH
 
 

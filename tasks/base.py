@@ -33,7 +33,6 @@ class PackedTask(Task):
     lengths:          least and greatest of problems; None: problems have no length
     width:            the greatest length for which drawn problems have columns
     possible_lengths: least and greatest that `of_length` takes
-    longest_setting:  the argument that is the greatest length; empty: problems have no length
     letters:          of the strings that `draw_strings` draws
     packs:            False: a row of text is one problem, then padding, which is no answer
     """
@@ -42,7 +41,6 @@ class PackedTask(Task):
     lengths: tuple[int, int] | None = None
     width: int
     possible_lengths: tuple[int, int]
-    longest_setting: str = ""
     letters: str
     packs: bool = True
 
@@ -96,8 +94,8 @@ class PackedTask(Task):
     def set_lengths(
         self, shortest: int | None, least: int = 1, most: int = MOST, **longest: int
     ) -> None:
-        """Set `lengths` from two settings, the second by name; `shortest=None`: all problems have
-        the longest.
+        """Set `lengths` from two settings, the second by the name of the argument that it is;
+        `shortest=None`: all problems have the longest.
         """
         check_between(least, most, **longest)
         ((self.longest_setting, self.width),) = longest.items()

@@ -76,6 +76,8 @@ class Task(ABC):
     version:      raised if the same generator gives other text or problems; checkpoints of other
                   versions are refused
     loss_on:      the tokens that the training loss counts: `all`, or those of the `answer`
+    longest_setting: the argument that is the greatest length of problems, which `rope-lab extend`
+                  raises; empty: unknown
     name:         of the text's file or folder; empty if the task writes its own
     kept:         text kept by a run, set to read it without the task's data; None: not needed
     """
@@ -89,6 +91,7 @@ class Task(ABC):
     one_document: bool = False
     crossed: str = ""
     token_bytes: np.ndarray | None = None
+    longest_setting: str = ""
     name: str = ""
     kept: str | None = None
 

@@ -284,8 +284,9 @@ def test_runs_started_with_other_code_are_refused(again):
 def test_what_cannot_be_compared_has_no_verdict(again, monkeypatch):
     monkeypatch.setattr(outcomes, "untested", lambda study, found: "Of mixed origin.")
     before = (again / "it" / "verdict.md").read_bytes()
-    said = run(again)
+    said = run(again, "--json")
     assert (said.returncode, "not tested: Of mixed origin." in said.stderr) == (14, True)
+    assert json.loads(said.stdout)["word"] == "not tested"
     assert (again / "it" / "verdict.md").read_bytes() == before
 
 
@@ -397,7 +398,7 @@ def test_only_yes_begins(answer, monkeypatch):
 
 def test_a_limit_of_unknown_time_begins_nothing():
     """As on a cluster."""
-    with pytest.raises(Stopped, match="on a cluster"):
+    with pytest.raises(Stopped, match="not known"):
         asking.asks(True, 2.0)(Bill("search", 2, None, "", 1))
 
 

@@ -286,12 +286,51 @@ def test_problems_grow_with_the_length_and_are_graded(tmp_path):
     assert WINDOWS not in " ".join(longer_page.table(by_length(made, report)[0], trained).columns)
 
 
-def test_a_task_of_ones_own_names_its_longest_length():
-    """As set_lengths was called; a task without lengths is refused."""
-    own = config.load("task=events")
-    assert parents.longest_setting(own) == "task.events"
-    with pytest.raises(ConfigError, match="have no length"):
-        parents.longest_setting(config.load("task=packed_text"))
+OWN = """
+from rope_lab.tasks.base import PackedTask, join, spell
+
+class Reverse(PackedTask):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    alphabet = letters + "?=#"
+
+    def __init__(self, word_length: int = 8, shortest: int | None = 1):
+        super().__init__()
+        self.set_lengths(shortest, least=2, NAME=word_length)
+
+    def draw(self, rng, n):
+        return self.draw_strings(rng, n)[0]
+
+    def write(self, drawn):
+        word, reverse = spell(self.letters, drawn), spell(self.letters, drawn[:, ::-1])
+        return join("?", word, "="), join(reverse, "#")
+"""
+
+
+@pytest.mark.parametrize("name", ["word_length", "longest"])
+def test_tasks_of_ones_own_become_longer(tmp_path, monkeypatch, name):
+    """If set_lengths names an argument."""
+    monkeypatch.chdir(tmp_path)
+    file = f"./by_{name}.py"
+    (tmp_path / file).write_text(OWN.replace("NAME", name))
+    words = [f"task={file}", "task.word_length=6", "task.shortest=4", "position=rope"]
+    run([*TINY, *words, "train.seq_len=32", "train.steps=1", f"out={tmp_path / 'runs'}"])
+    (own,) = parents.parents([str(only_folder(tmp_path / "runs"))], [file])
+    if name == "longest":
+        with pytest.raises(ConfigError, match="longest is no argument"):
+            parents.targets(own, "2x")
+        return
+    trained, (target,) = parents.targets(own, "2x")
+    assert (trained, target.length) == (6, 12)
+    jobs = ways.jobs([own], trained, [target], 1, tmp_path)
+    assert {tuple(job.cfg.eval.lengths) for (job,) in jobs.values()} == {(6, 12)}
+
+
+def test_a_task_without_lengths_is_refused(parent, monkeypatch):
+    (own,) = parents.parents([str(parent)], [])
+    names = replace(own.cfg.names, task="mine")
+    monkeypatch.setattr(config, "build_task", lambda cfg: SimpleNamespace(longest_setting=""))
+    with pytest.raises(ConfigError, match="has no longest_setting"):
+        parents.targets(replace(own, cfg=replace(own.cfg, names=names)), "2x")
 
 
 def test_shares_by_depth_are_means_over_parents(found):

@@ -218,7 +218,9 @@ def test_default_sizes_have_whole_heads():
     assert sizes.default(32) == sizes.SIZES
 
 
-@pytest.mark.parametrize("text", ["64x4,96x5", "64x4,96x5,100x2", "64,96x5,160x6", "0x4,64x1,96x2"])
+@pytest.mark.parametrize(
+    "text", ["64x4,96x5", "64x4,96x5,100x2", "64x4,64x5,96x6", "64,96x5,160x6", "0x4,64x1"]
+)
 def test_sizes_that_cannot_be_are_refused(text):
     with pytest.raises(ConfigError, match="--sizes"):
         sizes.sizes(text, load("task=text", "scale=quick"), None)

@@ -20,7 +20,7 @@ from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import evidence, find, outcomes
 from rope_lab.results.plans import study as studies
-from rope_lab.results.plans.scheme_names import arm_name
+from rope_lab.results.plans.names import arm_name
 from rope_lab.results.records.run import Run
 from rope_lab.results.views import plan_page
 from rope_lab.shipped import shipped
@@ -333,7 +333,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
             "has no curve",
         ),
         ("studies:", "study:", "studies: Field required"),
-        ("studies:", "correction: {mine: x}\nstudies:", "correction"),
+        ("studies:", "correction: {mine: x}\nstudies:", "did you mean corrections"),
         ("times: 128, published", "times: .nan, published", "times is nan"),
         ("diverged: 0", "diverged: .inf", "diverged is inf"),
         (

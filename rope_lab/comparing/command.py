@@ -9,8 +9,8 @@ A pilot, to see all stages within minutes: --search 3x2 --pairs-at-most 8 train.
 train.warmup=20.
 
 Exit status: 0 confirmed, 10 reversed, 11 undecided, 12 open (runs are to come), 13 nothing can be
-tested (both solve the task, or neither learns it), 14 not as planned, 1 a run failed, 2 refused,
-128 + its number after a signal.
+tested (both solve the task, neither learns it, or all seeds are equal), 14 not as planned, 1 a run
+failed, 2 refused, 128 + its number after a signal.
 """
 
 import json
@@ -26,8 +26,8 @@ from rope_lab.experiments.asking import asks, hours, rates_and_seeds
 from rope_lab.experiments.launching import NOT_PLANNED, folder_of
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_BAD_CONFIG
-from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, UNDECIDED
-from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.comparisons.words import CONFIRMED, NOT_TESTED, REVERSED, UNDECIDED
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdict_page import PAGE, as_json
 from rope_lab.text import (
@@ -42,7 +42,7 @@ from rope_lab.train.overrides import split_hydra
 from rope_lab.train.stop import ignore
 
 STATUS = {CONFIRMED: 0, REVERSED: 10, UNDECIDED: 11}
-WITHOUT_VERDICT = {EXIT_BAD_CONFIG: "refused", NOT_PLANNED: "not tested"}  # else: open
+WITHOUT_VERDICT = {EXIT_BAD_CONFIG: "refused", NOT_PLANNED: NOT_TESTED}  # else: open
 
 
 def compare(

@@ -4,7 +4,7 @@ from rope_lab.comparing.order import Order
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import freeze
-from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.study import Study
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run

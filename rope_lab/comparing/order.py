@@ -12,8 +12,8 @@ from rope_lab.experiments.asked import check_overrides
 from rope_lab.experiments.launching import RUNS
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
-from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.text import ConfigError, Record
 from rope_lab.train import plugin
 

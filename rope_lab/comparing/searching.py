@@ -10,9 +10,9 @@ from rope_lab.experiments.timing import run_seconds
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.plans import freeze
 from rope_lab.results.plans.bill import Bill, mean_of_ended
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
 from rope_lab.results.plans.rates import SEARCH_SEED, Cell, Search
-from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm

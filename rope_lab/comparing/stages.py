@@ -27,9 +27,9 @@ from rope_lab.files import digest, write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill, mean_of_ended
+from rope_lab.results.plans.names import arm_name, position_of, recorded_name
 from rope_lab.results.plans.number_of_pairs import number_of_pairs, smallest_difference
 from rope_lab.results.plans.outcomes import of_study
-from rope_lab.results.plans.scheme_names import arm_name, position_of, recorded_name
 from rope_lab.results.plans.study import NAME, Study
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import keep, read_kept

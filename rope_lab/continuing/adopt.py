@@ -24,7 +24,7 @@ from rope_lab.experiments.launching import folder_of
 from rope_lab.identity import general
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.continued import AS_IS, Continued, Key, check_alike
-from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, Settings, Words, flat, nested

@@ -1,6 +1,7 @@
 """The trained runs whose texts are to become longer, and those lengths."""
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rope_lab.results.records.catalogue import Catalogue, TaskReport
-from rope_lab.text import FIND_RUNS, ConfigError, Record, flat, show
+from rope_lab.text import FIND_RUNS, ConfigError, Record, Settings, flat, show
 from rope_lab.train import config, run_folder
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
@@ -24,6 +25,34 @@ class Parent:
     folder: Path
     cfg: Config
     content: Record
+
+    @property
+    def settings(self) -> Settings:
+        """All of its settings, `task.string_length`."""
+        return flat(dataclasses.asdict(self.cfg))
+
+    @functools.cached_property
+    def report(self) -> TaskReport:
+        """How its task is shown."""
+        return Catalogue().report(self.cfg.names.task, self.content["metrics"], {})
+
+    @functools.cached_property
+    def longest_setting(self) -> str:
+        """The setting that is the longest length of training, `task.string_length`. Raises
+        ConfigError if it is unknown.
+        """
+        if setting := self.report.length["longest"]:
+            return setting
+        task, name = config.build_task(self.cfg), self.cfg.names.task
+        if not task.longest_setting:
+            raise ConfigError(f"task={name}: has no longest_setting; set_lengths, for one, sets it")
+        setting = f"task.{task.longest_setting}"
+        lengths = getattr(task, "lengths", None)
+        longest = self.settings.get(setting)
+        if longest is None or (lengths and longest != lengths[1]):
+            wrong = f"{task.longest_setting} is no argument of the task, or has another value"
+            raise ConfigError(f"task={name}: set_lengths: {wrong}")
+        return setting
 
 
 @dataclass(frozen=True)
@@ -82,8 +111,7 @@ def targets(parent: Parent, lengths: str) -> tuple[int, list[Target]]:
     """The longest length of training, in the task's unit, and the longer ones that `2x,4x` names.
     Raises ConfigError.
     """
-    longest = longest_setting(parent.cfg)
-    trained_length = flat(dataclasses.asdict(parent.cfg))[longest]
+    trained_length = parent.settings[parent.longest_setting]
     task = config.build_task(parent.cfg)
     found = []
     for word in dict.fromkeys(lengths.split(",")):
@@ -96,22 +124,3 @@ def targets(parent: Parent, lengths: str) -> tuple[int, list[Target]]:
             tokens = task.of_length(length).max_length
         found.append(Target(float(times[1]), length, tokens, task.max_length))
     return trained_length, sorted(found, key=lambda target: target.times)
-
-
-def report_of(cfg: Config) -> TaskReport:
-    """How the task of a run is shown."""
-    return Catalogue().report(cfg.names.task, {"eval/loss"}, {})
-
-
-def longest_setting(cfg: Config) -> str:
-    """The setting that is the longest length of training, `task.string_length`. Raises ConfigError
-    if the task has no lengths.
-    """
-    if setting := report_of(cfg).length["longest"]:
-        return setting
-    argument = getattr(config.build_task(cfg), "longest_setting", "")
-    if not argument:
-        raise ConfigError(
-            f"task={cfg.names.task}: its problems have no length; it needs set_lengths"
-        )
-    return f"task.{argument}"

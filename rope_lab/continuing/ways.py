@@ -13,11 +13,10 @@ from pathlib import Path
 import yaml
 
 from rope_lab.continuing.children import Jobs, child, further
-from rope_lab.continuing.parents import Parent, Target, longest_setting, report_of
+from rope_lab.continuing.parents import Parent, Target
 from rope_lab.places import CONF
 from rope_lab.results.comparisons.continued import AS_IS, WINDOWS, Key
 from rope_lab.text import Settings
-from rope_lab.train.config import Config
 
 SCALINGS = {
     "position interpolation": "linear",
@@ -91,12 +90,12 @@ def _class_of(file: Path) -> str:
     return yaml.safe_load((CONF / file).read_text("utf-8"))["_target_"]
 
 
-def lengths_of(cfg: Config, trained: int, targets: Sequence[Target]) -> list[int]:
+def lengths_of(parent: Parent, trained: int, targets: Sequence[Target]) -> list[int]:
     """The lengths that every run is evaluated at: that of training and the longer ones. Of a loss
     by position also the half of each, and a quarter of the first.
     """
     lengths = {trained, *(target.length for target in targets)}
-    if not report_of(cfg).measure.share:
+    if not parent.report.measure.share:
         lengths |= {length // 2 for length in lengths} | {trained // 4}
     return sorted(length for length in lengths if length > 0)
 
@@ -114,7 +113,7 @@ def jobs(
     trained: the longest length of training; steps, lr: of further training. A run that serves
     several lengths stands under each of them.
     """
-    lengths = lengths_of(every[0].cfg, trained, targets)
+    lengths = lengths_of(every[0], trained, targets)
     found: Jobs = {}
     for target in targets:
         for key, changed in _keys(every[0], target, further(steps, lr)):
@@ -149,7 +148,7 @@ def _longer(parent: Parent, target: Target) -> Settings:
     """
     train, task = parent.cfg.train, parent.cfg.task
     changed: Settings = {
-        longest_setting(parent.cfg): target.length,
+        parent.longest_setting: target.length,
         "train.seq_len": math.ceil(target.times * train.seq_len),
         "train.batch_size": math.ceil(train.batch_size / target.times),
     }

@@ -57,7 +57,8 @@ def asks(yes: bool, budget: float | None) -> Asks:
         say(filled(str(bill)))
         if left is not None:
             if bill.hours is None:
-                raise Stopped("on a cluster no limit of the time holds before the first run")
+                said = "the time on a cluster is not known: leave the limit out"
+                raise Stopped(said, EXIT_BAD_CONFIG)
             if bill.hours > left:
                 raise Stopped(f"that is not within the budget: {duration(left)} are left")
             left -= bill.hours

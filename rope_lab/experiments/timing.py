@@ -57,9 +57,9 @@ def _stopped_by_signals() -> Iterator[None]:
     with Stop() as stop:
         try:
             yield
-        except BrokenProcessPool as error:
+        except BrokenProcessPool:
             if not stop.caught:  # else the signal has ended the children
-                raise ConfigError(BROKEN) from error
+                raise ConfigError(BROKEN) from None
     if stop.caught:
         raise Stopped("stopped before the bill; the same command asks again", 128 + stop.caught)
 

@@ -21,7 +21,7 @@ from rope_lab.laddering import sizes, stages
 from rope_lab.laddering.stages import Ladder
 from rope_lab.launch import sweep
 from rope_lab.results.comparisons.ladder import check_projection
-from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.text import ConfigError, Words, say, short_path
 from rope_lab.train import config, plugin
 from rope_lab.train.overrides import key_of, split_hydra

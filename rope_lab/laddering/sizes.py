@@ -11,6 +11,7 @@ from rope_lab.train.config import Config
 SIZES = "64x4,96x5,160x6,256x8"  # 0.2M, 0.6M, 1.8M and 6.3M parameters
 SIZE = re.compile(r"(\d{1,5})x(\d{1,3})")
 SEARCHED = 2  # sizes at which rates are searched: the smallest ones
+LEAST_GROWTH = 1.5  # of parameters between them, over which a law is taken from their rates
 STEEPEST = -0.5  # least exponent of a rate in N
 MOST_TOKENS = 100_000  # per parameter
 EVALUATIONS = 20  # along the training of each size
@@ -93,6 +94,9 @@ def sizes(text: str, usual: Config, tokens_per_parameter: float | None) -> list[
     found.sort(key=lambda size: size.parameters)
     if len({size.parameters for size in found}) <= SEARCHED:
         raise ConfigError(f"--sizes {text}: must be at least {SEARCHED + 1} sizes")
+    if found[1].parameters < LEAST_GROWTH * found[0].parameters:
+        alike = f"the two smallest must differ {LEAST_GROWTH:g} times in parameters"
+        raise ConfigError(f"--sizes {text}: {alike}: their rates are carried on to the others")
     return found
 
 

@@ -5,7 +5,8 @@ README.md and figures/ are written into the first FOLDER. Without one: results/r
 it is empty.
 
 --against names another baseline than RoPE (`--against roper`), --contender the scheme that the
-verdicts are about (`--contender mine`; default: one of your own, otherwise RoPER). Runs are
+verdicts are about (`--contender mine`; default: the only one of your own, else
+the only scheme besides the baseline, else RoPER). Runs are
 paired by seed, your own with kept ones too: `rope-lab results results/runs results`.
 
 Keeping is atomic, also if several processes keep at once. README.md and the figures follow; if that
@@ -56,7 +57,7 @@ def arguments_parser() -> ArgumentParser:
     parser.add_argument("--paper", action="store_true", help=for_paper)
     parser.add_argument("--against", metavar="SCHEME", help="the baseline; default: rope")
     parser.add_argument(
-        "--contender", metavar="SCHEME", help="of verdicts; default: your only scheme, else roper"
+        "--contender", metavar="SCHEME", help="of verdicts; default: your only scheme"
     )
     return parser
 

@@ -17,7 +17,7 @@ from rope_lab.launch import sweep
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
 from rope_lab.results.comparisons.words import plan_word
-from rope_lab.results.plans.scheme_names import scheme_of
+from rope_lab.results.plans.names import scheme_of
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read, read_or_warn, with_those_below
 from rope_lab.results.records.kept import read_kept

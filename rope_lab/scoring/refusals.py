@@ -19,7 +19,7 @@ from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
 from rope_lab.results.plans import outcomes, study
-from rope_lab.results.plans.scheme_names import position_of, recorded_name
+from rope_lab.results.plans.names import position_of, recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH

@@ -25,8 +25,8 @@ from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
 from rope_lab.places import CONF, RESULTS
 from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.rates import Cell
-from rope_lab.results.plans.scheme_names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read, read_or_warn, with_those_below
 from rope_lab.results.records.run import Run

@@ -14,7 +14,7 @@ import yaml
 
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
-from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.kept import KEPT, keep, worth_keeping
 from rope_lab.scoring.refusals import BOARD, ENTRY, check_name, problems, verdict

@@ -18,7 +18,7 @@ from rope_lab.exporting.command import TARGETS, supported
 from rope_lab.files import check_ours, write_whole
 from rope_lab.model.portrait import DIMS, portrait, same_values
 from rope_lab.places import ROOT
-from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.views.terminal import fitted
 from rope_lab.shipped import choices
 from rope_lab.showing import costs, measured

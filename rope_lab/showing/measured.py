@@ -9,7 +9,7 @@ from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import Column, all_columns, as_if_kept
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import outcomes
-from rope_lab.results.plans.scheme_names import scheme_of
+from rope_lab.results.plans.names import scheme_of
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import is_kept, read_or_warn, with_those_below

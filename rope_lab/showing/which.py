@@ -17,7 +17,7 @@ from rope_lab.results.comparisons.words import (
     UNDECIDED,
     plan_word,
 )
-from rope_lab.results.plans.scheme_names import scheme_of
+from rope_lab.results.plans.names import scheme_of
 from rope_lab.results.plans.study import STRICT
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.views.tables import NONE, Table, escaped, markdown

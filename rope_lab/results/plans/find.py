@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.identity import BACKFILLED
-from rope_lab.results.plans.scheme_names import arm_name, own_settings, position_of, recorded_name
+from rope_lab.results.plans.names import arm_name, own_settings, position_of, recorded_name
 from rope_lab.results.plans.study import Study
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.frame import runs_frame

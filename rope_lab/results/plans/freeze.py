@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import yaml
 
-from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.study import NAME, Plan, Study, from_yaml
 from rope_lab.results.records.catalogue import Catalogue, TaskReport
 from rope_lab.results.records.measures import OF_LENGTHS, Measure

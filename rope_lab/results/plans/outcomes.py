@@ -6,7 +6,7 @@ from pathlib import Path
 from rope_lab.results.comparisons.answers import Comparison, Family, Result, answer, samples
 from rope_lab.results.plans import evidence
 from rope_lab.results.plans.find import Runs, find, untested
-from rope_lab.results.plans.scheme_names import arm_name
+from rope_lab.results.plans.names import arm_name
 from rope_lab.results.plans.study import NAME, PlannedTest, Study, load, of_rows
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import Found, read_kept

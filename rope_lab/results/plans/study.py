@@ -1,5 +1,6 @@
 """Planned studies: plan.yaml, checked."""
 
+import dataclasses
 import functools
 import math
 import re
@@ -17,7 +18,7 @@ from rope_lab.files import digest
 from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.comparisons.paired_tests import TESTS
-from rope_lab.results.plans.scheme_names import own_settings
+from rope_lab.results.plans.names import own_settings
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES, At, Measure, declared, like
 from rope_lab.results.records.run import Name, reason
@@ -210,7 +211,7 @@ def _named(studies: dict[str, Record]) -> dict[str, Record]:
     return {name: {"name": name} | study for name, study in studies.items()}
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True)
 class Plan:
     """A plan: studies by their names, and notes on the wording of some, whose own text must not
     change.
@@ -222,7 +223,13 @@ class Plan:
 
 def load(path: Path = PLAN) -> Plan:
     """Raises ConfigError, and OSError if the file cannot be read."""
-    return from_yaml(Plan, path.read_text("utf-8", "replace"), short_path(path))
+    text, name = path.read_text("utf-8", "replace"), short_path(path)
+    plan = from_yaml(Plan, text, name)
+    known = [each.name for each in dataclasses.fields(Plan)]
+    for key in yaml.safe_load(text):  # an earlier commit may have others
+        if key not in known:
+            raise ConfigError(f"{name}: {key}: is no key of a plan; {nearest(str(key), known, '')}")
+    return plan
 
 
 @functools.cache

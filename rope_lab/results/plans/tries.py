@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from rope_lab.results.plans.scheme_names import position_of
+from rope_lab.results.plans.names import position_of
 from rope_lab.results.plans.study import Study
 from rope_lab.text import Record
 

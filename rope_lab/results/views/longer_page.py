@@ -43,10 +43,12 @@ def write(page: Path, ways: Ways, trained: int, scheme: str) -> None:
     title = f"{catalogue.title(scheme)} on {report.title}, {first.scale}: longer texts"
     found = by_length(ways, report)
     parts = [f"# {escaped(title)}", bullets(conclusions(found))]
-    parts.append(f"![Each way at each length](figures/{FIGURE})")
+    parts.append(f"![Each method at each length](figures/{FIGURE})")
     for reading in found:
         times, length = reading.first.times, reading.first.length
-        parts.append(f"## {times}: {length} {escaped(report.length['title'])}")
+        unit = escaped(report.length["title"])
+        longer = f"length {length}" if unit == "length" else f"{length} {unit}"
+        parts.append(f"## {times}: {longer}")
         parts.append(markdown(table(reading, trained)))
         parts.append(markdown(details(reading, catalogue)))
     longest = max(found, key=lambda reading: reading.first.length)
@@ -213,8 +215,8 @@ def notes(reading: Continued, trained: int) -> list[str]:
         lines.append(
             f"“less {WINDOWS}”: against the scheme unchanged when each layer sees {trained} "
             "tokens, with as much further training. Below 0, more context lowers the loss. Through "
-            f"its {layers} layers that control still reaches {layers} times as far back. No "
-            "interval is corrected for the number of methods."
+            f"{layers} layers windows still reach up to {layers} times as far back. No interval is "
+            "corrected for the number of methods."
         )
     return lines
 

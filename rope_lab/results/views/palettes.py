@@ -1,6 +1,7 @@
-"""The colours of all figures; those of schemes are in results/published.yaml."""
+"""The colours of figures; those of schemes are in results/published.yaml."""
 
-INK, GREY = "#1b1d21", "#8b919b"
+INK, GREY, GRID = "#1b1d21", "#8b919b", "#e6e8ec"
+LIGHT_INK, DARK_GRID = "#e6edf3", "#3d444d"  # on a dark page
 PAIRED = "#8c959f"  # lines that join two runs of a seed
 
 TWO_RUNS = {"A": "#0072b2", "B": "#d55e00"}

@@ -8,7 +8,7 @@ from rope_lab.results.comparisons.answers import Family, Result, samples
 from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.find import named, unnamed
-from rope_lab.results.plans.scheme_names import arm_name
+from rope_lab.results.plans.names import arm_name
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import numbers

@@ -13,7 +13,7 @@ import altair as alt
 import vl_convert
 import yaml
 
-from rope_lab.results.views.palettes import INK
+from rope_lab.results.views.palettes import DARK_GRID, GRID, INK, LIGHT_INK
 
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 THEME = Template(Path(__file__).with_name("theme.yaml").read_text("utf-8"))
@@ -29,9 +29,9 @@ def theme(ink: str, grid: str, background: str | None) -> Config:
     return settings | {"background": background}
 
 
-PAPER = theme(INK, "#e6e8ec", "white")
+PAPER = theme(INK, GRID, "white")
 CLEAR = PAPER | {"background": None}
-DARK = theme("#e6edf3", "#3d444d", None)
+DARK = theme(LIGHT_INK, DARK_GRID, None)
 
 
 def specification(chart: alt.TopLevelMixin, settings: Config = PAPER) -> Config:

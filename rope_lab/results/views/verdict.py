@@ -8,7 +8,7 @@ from typing import Any
 from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
-from rope_lab.results.plans.scheme_names import position_of
+from rope_lab.results.plans.names import position_of
 from rope_lab.results.plans.tries import Tries
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.measures import OF_LENGTHS

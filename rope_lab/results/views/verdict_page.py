@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rope_lab.files import write_files
 from rope_lab.results.comparisons.stats import ALPHA, t_interval
-from rope_lab.results.plans.scheme_names import recorded_name
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Record, Run
 from rope_lab.results.views import tables

@@ -22,7 +22,7 @@ from rope_lab.results.comparisons.words import (
     UNSURE,
     word,
 )
-from rope_lab.results.plans.scheme_names import RATE, scheme_of
+from rope_lab.results.plans.names import RATE, scheme_of
 from rope_lab.results.records.catalogue import Catalogue, rank
 from rope_lab.results.records.setups import Setup, seeds
 from rope_lab.results.views.tables import NONE, Strong, Table, interval, signed

@@ -3,7 +3,8 @@
     word    ./mine.py                         as `position=` takes it
     planned ./mine.py position.base=100       in plan.yaml and tables of runs: with its own settings
     record  mine                              in run records, `position`
-    arm     mine (base=100)                   in results: a side of a comparison
+    arm     mine (base=100, train.lr=0.004)   in results: a side of a comparison
+    scheme  mine (base=100)                   an arm at any learning rate
 
 A task has a word and a name in records too.
 """
