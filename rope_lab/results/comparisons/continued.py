@@ -144,7 +144,7 @@ def by_length(ways: Ways, report: TaskReport) -> list[Continued]:
 
 def steps_until_as_good(continued: Continued, key: Key) -> list[float]:
     """For each run of a way the first evaluated step from which on it is as good as its parent was:
-    0 if it is so without training, infinite if not even at its end.
+    0 if it is so without further training, infinite if not even at its end.
 
     A parent is evaluated on the same problems: before the first step of the control or, if more are
     graded at the end, by the control without any steps.

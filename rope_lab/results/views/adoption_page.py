@@ -77,7 +77,7 @@ def _recovery(continued: Continued, key: Key) -> str:
     median = statistics.median(steps)
     on = "" if reached == len(steps) else f", on {reached} of {len(steps)} runs"
     if not median:
-        return f"as good as before without any training{on}"
+        return f"as good as before without further training{on}"
     if median < math.inf:
         return f"as good as before from step {median:.0f} on{on}"
     return f"as good as before within {key.steps} steps on {reached} of {len(steps)} runs"

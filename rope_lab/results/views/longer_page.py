@@ -153,7 +153,7 @@ def _best(reading: Continued) -> str:
         return ""
     best = max(means, key=lambda key: measure.sign * means[key])
     control = control_of(best)
-    how = "without training"
+    how = "without further training"
     if best.steps:
         how = f"with {best.steps} more steps at {best.at} tokens"
     found = f"{best.way}, {measure.text(means[best])}"
@@ -176,7 +176,7 @@ def _context(reading: Continued) -> str:
     times = reading.first.times
     if not pairs:
         return ""
-    further = "with further training" if reading.first.steps else "without training"
+    further = "with further training" if reading.first.steps else "without further training"
     if pairs < FEWEST_PAIRS:
         few = f"fewer than {FEWEST_PAIRS} seeds"
         return f"Whether more context lowers the loss at {times} is not known from {few}."
@@ -228,7 +228,7 @@ def chart(reading: Continued, title: str) -> alt.TopLevelMixin:
     drawn = []
     for part in reading.by_steps():
         steps = part.first.steps
-        how = f"{steps} further steps" if steps else "without training"
+        how = f"{steps} further steps" if steps else "without further training"
         panel = _panel(part.ways, part.report, colors)
         drawn.append(charts.with_title(charts.lines(panel, dots=True), how))
     whole = alt.vconcat(*drawn, spacing=charts.GAP).resolve_scale(color="independent")
