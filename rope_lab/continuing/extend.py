@@ -2,9 +2,9 @@
 
 RUN is the folder of a finished run; several runs may differ only in their seed, and are paired by
 it. Methods: the scheme unchanged, position interpolation, NTK-aware scaling, NTK by parts, YaRN,
-ReRoPE, SelfExtend, dual chunks, windows and DroPE: without further training, then each with the same
-further steps, beside the scheme unchanged with these steps at the old and at the new length. The
-page goes to results/extend/, extend.md. The same command resumes.
+ReRoPE, SelfExtend, dual chunks, windows and DroPE: without further training, then each with the
+same further steps, beside the scheme unchanged with these steps at the old and at the new length.
+The page goes to results/extend/, extend.md. The same command resumes.
 
 Exit status: 0 done, 12 runs are still missing, 1 one failed, 2 refused, 128 + its number after a
 signal.
