@@ -5,7 +5,8 @@
     frame = rope_lab.results.load("results/runs")              runs as a pandas frame
     position = rope_lab.scheme("pope", d_model=64, n_heads=4)  a position scheme as a torch module
 
-Importing it changes nothing else in the process, and loads neither torch nor pandas.
+A script calls `compare` below `if __name__ == "__main__":`, since child processes import it again.
+Importing rope_lab changes nothing else in the process, and loads neither torch nor pandas.
 """
 
 import importlib as _importlib

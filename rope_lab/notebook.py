@@ -132,6 +132,7 @@ def scheme(
 
     Raises ConfigError if there is no such scheme or setting, or it does not support these sizes.
     """
+    plugin.forget_files()
     own = {f"position.{key}": value for key, value in settings.items()}
     own |= {"model.d_model": d_model, "model.n_heads": n_heads}
     cfg = config.load(f"position={name}", *_as_overrides(own))

@@ -31,6 +31,10 @@ def test_settings_of_recipe_and_scheme_are_columns():
     assert {*frame["position.base"][frame.scheme == "rope"]} == {10_000}
 
 
+def test_one_setting_needs_no_list():
+    assert "train.lr" in load(ROOT / "results", settings="train.lr")
+
+
 def test_every_column_is_explained():
     table = re.findall(r"^\| (`[a-z_ ]+`)", PAGE, re.M)
     named = {word for cell in table for word in cell.strip("`").split()} - {"column"}

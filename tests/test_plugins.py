@@ -12,6 +12,7 @@ from conftest import TINY, only_folder, tree
 from sources import SCHEME, TASK
 from trained import command, raising_signal_at
 
+import rope_lab
 from rope_lab.model.hooks import Dims
 from rope_lab.results import __main__ as results
 from rope_lab.sample import main as sample
@@ -308,3 +309,16 @@ def test_a_file_named_as_our_package_is_own_code(write):
         assert "'files': ['tasks.py " in done.stdout, done.stderr
         found.append(done.stdout)
     assert found[0] != found[1]
+
+
+def test_an_edited_scheme_is_read_again(tmp_path, monkeypatch):
+    """Also one that can no longer be read: null bytes, of UTF-16, are said in a line."""
+    monkeypatch.chdir(tmp_path)
+    source = "from rope_lab.model.schemes import Rotary\n\nclass Own(Rotary):\n    mark = {}\n"
+    source += "    def __init__(self, dims):\n        super().__init__(dims, q=1, k=1)\n"
+    for mark in (1, 22):
+        (tmp_path / "read_again.py").write_text(source.format(mark))
+        assert rope_lab.scheme("./read_again.py", 64, 4).mark == mark
+    (tmp_path / "read_again.py").write_bytes(source.encode("utf-16"))
+    with pytest.raises(ConfigError, match="null bytes"):
+        rope_lab.scheme("./read_again.py", 64, 4)

@@ -294,6 +294,6 @@ def error_line(error: BaseException, file: str | None = None) -> str:
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     places = [place for place in places if place[0] == file] or places
     if isinstance(error, SyntaxError):
-        places.append((error.filename, error.lineno))
+        places.append((error.filename or file or "", error.lineno))  # none of null bytes
     where = f"{Path(places[-1][0]).name}:{places[-1][1]}: " if places else ""
     return f"{where}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -40,9 +40,9 @@ def load_kept(settings: Iterable[str] = ()) -> pd.DataFrame:
 
 
 def tidy(runs: list[Run], settings: Iterable[str] = ()) -> pd.DataFrame:
-    """The frame of `load`."""
+    """The frame of `load`; settings: names, or one name."""
     table = runs_frame(runs)
-    for name in settings:
+    for name in [settings] if isinstance(settings, str) else settings:
         table[name] = [run.all_settings.get(name) for run in runs]
     table["metric"] = [sorted(run.metrics) for run in runs]
     table = table.explode("metric").dropna(subset="metric", ignore_index=True)
