@@ -15,8 +15,8 @@ from conftest import ROOT, tree
 from rope_lab import files, power
 from rope_lab.report import __main__ as report
 from rope_lab.results import __main__ as results
-from rope_lab.results.records.folders import read
-from rope_lab.results.records.kept import keep, read_kept
+from rope_lab.results.records.folders import read, read_run
+from rope_lab.results.records.kept import keep, read_kept, worth_keeping
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -157,3 +157,10 @@ def test_a_full_disk_and_a_link_leave_kept_rows(kept, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="is a link"):
         keep(read(tmp_path / "more")[0], tmp_path / "linked")
     assert (kept / "runs.jsonl").read_bytes() == before
+
+
+def test_bayes_optimal_losses_of_0_are_not_kept(tmp_path):
+    """By an attribute; those above 0 are."""
+    slices = {"below": {"1": [9, 0.0]}, "above": {"1": [9, 0.2], "2": [9, 0.0]}}
+    run = read_run(make_run(tmp_path, "rope", 0, 0.5, floor={"loss": 0.0} | slices))
+    assert worth_keeping(run).floor == {"loss": 0.0, "above": slices["above"]}

@@ -82,7 +82,9 @@ def _from_line(line: bytes) -> Run:
 
 
 def worth_keeping(run: Run) -> Run:
-    """The run with the curves to keep: those of evaluations, and of metrics with thresholds."""
+    """The run with what is to keep: curves of evaluations and of metrics with thresholds, and
+    Bayes-optimal losses by an attribute unless all are 0.
+    """
     report = Catalogue().report_of(run)
     used = {threshold.metric for threshold in report.thresholds.values()}
     curves = {
@@ -90,4 +92,8 @@ def worth_keeping(run: Run) -> Run:
         for name, curve in run.curves.items()
         if name.startswith("eval/") or name in used
     }
-    return replace(run, curves=curves)
+    floor = {}
+    for name, value in run.floor.items():
+        if name == "loss" or any(nats for _, nats in value.values()):
+            floor[name] = value
+    return replace(run, curves=curves, floor=floor)
