@@ -21,6 +21,7 @@ from rope_lab.identity import NAME
 from rope_lab.places import HERE, TASKS
 from rope_lab.text import ConfigError
 from rope_lab.train import torch_state
+from rope_lab.train.from_source import FromSource
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ def _python_files(place: Path) -> list[Path]:
 def _load(name: str, path: Path) -> None:
     """Load a file as a module and note its code. Raises ConfigError."""
     before, file = set(sys.modules), path.resolve()
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, file, loader=FromSource(name, str(file)))
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         with torch_state.restored() as changed:
