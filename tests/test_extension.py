@@ -7,9 +7,7 @@ from rope_lab.continuing import ways
 from rope_lab.results.comparisons.continued import AS_IS, WINDOWS
 from rope_lab.results.records.kept import read_kept
 
-METHODS = {"linear": "position interpolation", "ntk": "NTK-aware", "ntk_by_parts": "NTK by parts"}
-METHODS |= {"yarn": "YaRN", "rerope": "ReRoPE", "self_extend": "SelfExtend"}
-METHODS |= {"dual_chunk": "dual chunks"}
+METHODS = {setting: name for name, setting in (ways.SCALINGS | ways.REMAPPED).items()}
 GROUPS = {2: 5, 4: 9, 8: 19}  # of SelfExtend, by how many times as far it reads
 
 
