@@ -15,6 +15,8 @@ from rope_lab.results.views.plan_page import HEAD, section
 from rope_lab.results.views.tables import Strong, bullets, write_page
 from rope_lab.text import Words, argument_parser, errors_as_exit
 
+COMPARED = "compare/*/verdict.md"  # pages of rope-lab compare, beside results/plan.yaml
+
 
 @errors_as_exit()
 def main(arguments: Words = None) -> None:
@@ -26,10 +28,15 @@ def main(arguments: Words = None) -> None:
     problems = left_out + [flaw.line for family in families for flaw in family.flaws]
     problems += removed(path)
     notes = load(path).corrections
+    others = sorted(path.parent.glob(COMPARED))
     parts = [
         section(results, Catalogue(), notes.get(results[0].family.study.name, ""))
         for results in studied
     ]
     if problems:
         parts.append("## Problems\n\n" + bullets(map(Strong, problems)))
-    write_page(path.with_suffix(".md"), [HEAD.rstrip(), *parts])
+    head = [HEAD.rstrip()]
+    if others:
+        links = [f"[{each.parent.name}]({each.relative_to(path.parent)})" for each in others]
+        head.append("Comparisons with plans of their own:\n\n- " + "\n- ".join(links))
+    write_page(path.with_suffix(".md"), [*head, *parts])

@@ -18,6 +18,7 @@ from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
+from rope_lab.results.views import plan_page
 from rope_lab.showing import command, costs, facts, measured, which
 from rope_lab.showing.measured import Measured
 from rope_lab.showing.page import page, picture
@@ -236,13 +237,40 @@ def test_a_weakness_is_the_lowest_task():
     assert which.weakness("rope", every, "rope") == "–"
 
 
-def test_goals_name_kept_studies_and_scores():
-    """Columns are looked up when the page is built; studies would be left out in silence."""
-    studies = {each for goal in which.goals() for each in goal.tests}
-    results = ROOT / "results"
-    plans = [results / "plan.yaml", *results.glob("compare/*/plan.yaml")]
-    text = "".join(plan.read_text("utf-8") for plan in plans)
-    assert {each for each in studies if f"\n  {each}:\n" not in text} == set()
+def test_every_planned_study_belongs_to_one_goal():
+    listed = [study for goal in which.goals() for study in goal.tests]
+    kept = {result.family.study.name for result in measured.read().tests}
+    assert sorted(listed) == sorted(kept)
+
+
+@pytest.mark.parametrize(
+    ("tests", "text"),
+    [
+        ([], "6 seeds, one rate, exploratory"),
+        ([("paper", 0.01)], "6 seeds, one rate; planned test at scale paper: confirmed, {}"),
+        (
+            [("paper", 0.01), ("length", 0.5)],
+            "6 seeds, one rate; planned test: undecided, {}",
+        ),
+        (
+            [("length", 0.5), ("length", 0.01), ("paper", 0.01), ("length", 0.01)],
+            "6 seeds, one rate; planned tests: 1 undecided, 2 confirmed",
+        ),
+    ],
+)
+def test_planned_tests_at_a_columns_own_scale_count_first(tests, text):
+    kept = measured.read()
+    (column,) = [
+        each for each in kept.columns if each.setup.task == "needle" and each.length == 256
+    ]
+    (result,) = [each for each in kept.tests if each.comparison.task == "needle"]
+    made = [
+        replace(result, comparison=replace(result.comparison, scale=scale), p_family=p)
+        for scale, p in tests
+    ]
+    ranked = which.Ranked(column, which.gains(column, kept.catalogue))
+    found = which.sureness("kerple_log", ranked, replace(kept, tests=made))
+    assert found == text.format(plan_page.text(result))
 
 
 def test_show_prints_the_kept_page(capsys):

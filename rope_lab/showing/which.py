@@ -1,5 +1,6 @@
 """Which scheme for what: the page docs/which.md, from a list of goals and the kept runs."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import pandas as pd
@@ -8,6 +9,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from rope_lab.places import ROOT
+from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import FEWEST_SEEDS, Column
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.comparisons.words import (
@@ -20,12 +22,14 @@ from rope_lab.results.comparisons.words import (
 from rope_lab.results.plans.names import scheme_of
 from rope_lab.results.plans.study import STRICT
 from rope_lab.results.records.catalogue import Catalogue
+from rope_lab.results.views import plan_page
 from rope_lab.results.views.tables import NONE, Table, escaped, markdown
 from rope_lab.showing import costs
 from rope_lab.showing.measured import DIFFERENCE, Measured, verdicts
 
 GOALS = ROOT / "results" / "goals.yaml"
 BEST = 5  # schemes of a table
+DECISIVE = {CONFIRMED, REVERSED, REFUTED, UNDECIDED}
 CLEAR = 0.05  # below RoPE: less is not worth a warning
 HEAD = """# Which scheme for what
 
@@ -168,26 +172,35 @@ def cache(name: str, baseline: str) -> str:
 
 
 def sureness(name: str, ranked: Ranked, measured: Measured) -> str:
-    """Seeds, whether rates were searched, and the word of a planned test of the task, at which
-    scale; of several, `confirmed` if one has it.
+    """Seeds, whether rates were searched, and the words of the planned tests of the task: of those
+    at the scale of the column, else of those at any. A single test has its difference beside.
     """
     baseline, column = measured.catalogue.baseline, ranked.column
     rates = "best of 3 rates" if {name, baseline} <= column.searched else "one rate"
-    seeds, outcomes = f"{ranked.gains[name].n} seeds, {rates}", {}
-    for result in measured.tests:
-        asked = result.comparison
-        pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
-        is_same = asked.task == column.setup.task and pair == (name, baseline)
-        has_word = plan_word(result) in (CONFIRMED, REVERSED, REFUTED, UNDECIDED)
-        if is_same and has_word and column.is_of(asked.measure):
-            where = "" if asked.scale == column.setup.scale else f" at scale {asked.scale}"
-            outcomes.setdefault(plan_word(result), where)
-    if CONFIRMED in outcomes:
-        return f"{seeds}, confirmed by a planned test{outcomes[CONFIRMED]}"
-    if outcomes:
-        word, where = next(iter(outcomes.items()))
-        return f"{seeds}, {word} in a planned test{where}"
-    return f"{seeds}, exploratory"
+    seeds = f"{ranked.gains[name].n} seeds, {rates}"
+    every = [each for each in measured.tests if is_test_of(each, name, baseline, column)]
+    here = [each for each in every if each.comparison.scale == column.setup.scale]
+    tests = here or every
+    if not tests:
+        return f"{seeds}, exploratory"
+    scales = sorted({each.comparison.scale for each in tests})
+    where = "" if here else f" at scale {' and '.join(scales)}"
+    if len(tests) == 1:
+        found = f"{plan_word(tests[0])}, {plan_page.text(tests[0])}"
+        return f"{seeds}; planned test{where}: {found}"
+    counts = Counter(map(plan_word, tests))
+    found = ", ".join(f"{count} {word}" for word, count in counts.items())
+    return f"{seeds}; planned tests{where}: {found}"
+
+
+def is_test_of(result: Result, name: str, baseline: str, column: Column) -> bool:
+    """Whether a planned test with an outcome compares a scheme with the baseline on a column's
+    task.
+    """
+    asked = result.comparison
+    pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
+    is_same = asked.task == column.setup.task and pair == (name, baseline)
+    return is_same and column.is_of(asked.measure) and plan_word(result) in DECISIVE
 
 
 def weakness(name: str, every: list[Ranked], baseline: str) -> str:
