@@ -20,6 +20,15 @@ TAKE_OWN_FILES = ("extend", "adopt", "sample", "probe")
 TAKE_SETTINGS = ("compare", "ladder", "train", "sweep", "table", "check", "bench", "score")
 OF_ASKING = ("--out", "--jobs", "--yes")  # of commands that make a bill
 TAKE_SCHEMES = ("compare", "score", "show", "export", "bench")
+OF_OPTIONS = {  # the values of options; other options take files and numbers
+    "--task": lambda: values("task"),
+    "--scale": lambda: values("scale"),
+    "--against": lambda: values("position"),
+    "--contender": lambda: values("position"),
+    "--to": lambda: ["torch", "transformers"],  # TARGETS of export, which is slow to import
+    "--out": list,
+    "--html": list,
+}
 SCRIPTS = {
     "bash": """\
 _rope_lab() {  # $2: the part of the last word behind its last = sign
@@ -66,24 +75,29 @@ def main(arguments: Words = None) -> None:
 def ends(line: str) -> list[str]:
     """All that may stand at the end of a command line instead of its last word, files apart."""
     typed, _, word = line.rpartition(" ")
-    before = typed.split()
+    return [each for each in _candidates(typed.split(), word) if each.startswith(word)]
+
+
+def _candidates(before: list[str], word: str) -> list[str]:
+    """What may stand there, whatever the last word begins with."""
     command = before[1] if len(before) > 1 else ""
     if not command:
-        found = [*MODULES, "--help", "--version"]
-    elif word.startswith("-"):
-        found = options(command)
-    elif "=" in word:
+        return [*MODULES, "--help", "--version"]
+    if word.startswith("-"):
+        return options(command)
+    if before[-1] in OF_OPTIONS:
+        return OF_OPTIONS[before[-1]]()
+    if "=" in word:
         known = word[: max(word.rfind("="), word.rfind(",")) + 1]
-        found = [known + value for value in values(word.partition("=")[0])]
-    elif command in TAKE_SETTINGS:
-        found = [f"{name}=" for name in settings(before, word)]
-    else:
-        found = list(SCRIPTS) if command == "completion" else []
+        return [known + value for value in values(word.partition("=")[0])]
+    found = list(SCRIPTS) if command == "completion" else []
+    if command in TAKE_SETTINGS:
+        found += [f"{name}=" for name in settings(before, word)]
     if command == "table":
         found += _stems("table")
     if command in TAKE_SCHEMES:
         found += _stems("position")
-    return [each for each in found if each.startswith(word)]
+    return found
 
 
 def options(command: str) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import PositiveInt
 
 from rope_lab.model.hooks import Dims, PositionScheme
 from rope_lab.model.transformer import Transformer
@@ -21,6 +22,7 @@ from rope_lab.text import ConfigError, Record, Settings, flat
 from rope_lab.train import config, plugin, torch_state
 from rope_lab.train.evaluate import as_evaluated
 from rope_lab.train.generate import chooser, complete
+from rope_lab.train.instantiate import check_type
 from rope_lab.train.load import load_run
 from rope_lab.train.loop import train
 from rope_lab.train.overrides import typed
@@ -133,10 +135,12 @@ def scheme(
     Raises ConfigError if there is no such scheme or setting, or it does not support these sizes.
     """
     plugin.forget_files()
+    sizes = {"d_model": d_model, "n_heads": n_heads, "max_len": max_len, "n_layers": n_layers}
+    sizes = {key: check_type(key, size, PositiveInt) for key, size in sizes.items()}
     own = {f"position.{key}": value for key, value in settings.items()}
-    own |= {"model.d_model": d_model, "model.n_heads": n_heads}
+    own |= {f"model.{key}": sizes[key] for key in ("d_model", "n_heads")}
     cfg = config.load(f"position={name}", *_as_overrides(own))
-    return config.build_position(cfg, Dims(d_model, n_heads, max_len, n_layers=n_layers))
+    return config.build_position(cfg, Dims(**sizes))
 
 
 def _as_overrides(settings: Settings) -> list[str]:

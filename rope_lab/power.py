@@ -18,16 +18,17 @@ from rope_lab.results.comparisons.answers import answered, samples
 from rope_lab.results.comparisons.unplanned import between
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import folders_of_runs, read_or_warn, with_those_below
+from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
-from rope_lab.results.views.tables import Row, Strong, Table, bullets, escaped, markdown
+from rope_lab.results.views.tables import NONE, Row, Strong, Table, bullets, escaped, markdown
 from rope_lab.results.views.terminal import say_markdown
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, nearest
 
 PAIRS = (3, 5, 8, 16, 32)
 NOTES = [
     "In {unit}. n pairs detect: the least true difference that they find with power {power:g} at "
-    "5%, two-sided.",
+    "5%, two-sided; – if only more than possible.",
     "Assumes normal paired differences with the spread of the kept pairs; the brackets are its 95% "
     "interval (χ²): of few pairs the spread is hardly known.",
 ]
@@ -47,8 +48,10 @@ def differences(setup: Setup) -> dict[str, pd.Series]:
     return {scheme: each for scheme, each in compared.items() if each.std() > 0}
 
 
-def row(values: pd.Series, digits: int, difference: float | None, power: float) -> Row:
-    """The cells of a scheme with these paired differences."""
+def row(values: pd.Series, measure: Measure, difference: float | None, power: float) -> Row:
+    """The cells of a scheme with these paired differences; no share differs by more than all."""
+    digits = measure.digits
+    possible = measure.times if measure.share else math.inf
     spread, low, high = stats.spread_interval(values)
     cells = {
         "pairs": str(len(values)),
@@ -59,7 +62,8 @@ def row(values: pd.Series, digits: int, difference: float | None, power: float) 
         best, least, most = (f"{n:,}" if n else "over 10,000" for n in needed)
         cells[f"pairs for {difference:g}"] = f"{best} [{least}, {most}]"
     for n in PAIRS:
-        cell = f"{stats.detectable(n, spread, power):.{digits}f}"
+        detected = stats.detectable(n, spread, power)
+        cell = f"{detected:.{digits}f}" if detected <= possible else NONE
         if difference:
             cell += f" ({stats.paired_power(n, difference, spread):.0%})"
         cells[f"{n} pairs detect"] = cell
@@ -91,7 +95,7 @@ def section(setup: Setup, difference: float | None, power: float) -> str:
     rows = []
     for scheme, values in found.items():
         name = {f"against {catalogue.titles[1]}": catalogue.title(scheme)}
-        rows.append(name | row(values, setup.measure.digits, difference, power))
+        rows.append(name | row(values, setup.measure, difference, power))
     notes = [note.format(unit=setup.measure.unit, power=power) for note in NOTES]
     notes += [OF_DIFFERENCE] if difference else []
     notes += bimodal(setup, [catalogue.baseline, *found])

@@ -11,7 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from rope_lab.places import RESULTS
-from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, say, short_path
+from rope_lab.text import (
+    ConfigError,
+    Words,
+    argument_parser,
+    errors_as_exit,
+    is_terminal,
+    say,
+    short_path,
+)
 from rope_lab.train.run_folder import RunFolder, read
 from rope_lab.train.tracking import remove_offline
 
@@ -45,7 +53,7 @@ def run_folder(name: str) -> Path:
 
 def agreed(question: str) -> bool:
     """Whether somebody at a terminal says yes."""
-    return sys.stdin.isatty() and input(question).lower() in ("y", "yes")
+    return is_terminal(sys.stdin) and input(question).lower() in ("y", "yes")
 
 
 def delete(folder: Path) -> None:

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 FIND_RUNS = "`rope-lab list` names your runs, `rope-lab train` makes one"
 Words = Sequence[str] | None  # of a command line; None: those that the program was called with
@@ -55,7 +55,10 @@ class Filled(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         joined = re.sub(r"(?m)^(\S.*)\n(?=\S)", r"\1 ", text)
-        return "\n".join(textwrap.fill(line, width) for line in joined.splitlines())
+        lines: list[str] = []
+        for line in joined.splitlines():
+            lines += [line] if line.startswith(" ") else wrapped(line, width)
+        return "\n".join(lines)
 
 
 def argument_parser(command: str, about: str) -> argparse.ArgumentParser:
@@ -72,7 +75,12 @@ def say(text: str) -> None:
 
 def screen_width() -> float:
     """The columns of the terminal that output goes to; infinite for a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else math.inf
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a standard stream is a terminal; a process may have none."""
+    return stream is not None and stream.isatty()
 
 
 def wrapped(line: str, width: float, indent: str = "") -> list[str]:

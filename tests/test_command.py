@@ -20,6 +20,7 @@ import rope_lab
 from rope_lab import __main__ as commands
 from rope_lab import completion, files, rm
 from rope_lab import list as listed
+from rope_lab.exporting.command import TARGETS
 from rope_lab.results.records.folders import read
 from rope_lab.train.run_folder import RunFolder
 
@@ -125,6 +126,9 @@ OFFERED = {
     "rope-lab table sch": ["schemes"],
     "rope-lab results --into": ["--into"],
     "rope-lab probe FOLDER --al": ["--allow"],
+    "rope-lab export roper --to ": list(TARGETS),
+    "rope-lab compare roper rope --task need": ["needle"],
+    "rope-lab show rope --html ro": [],
     "rope-lab train position=./mine.py lr=": [],
     "rope-lab nothing --h": [],
 }

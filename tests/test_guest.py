@@ -13,8 +13,11 @@ from sources import block
 from trained import command, raising_signal_at
 
 import rope_lab
+from rope_lab.experiments.asking import asks
+from rope_lab.experiments.launching import Stopped
+from rope_lab.results.plans.bill import Bill
 from rope_lab.tasks.task import Task
-from rope_lab.text import ConfigError
+from rope_lab.text import ConfigError, filled
 from rope_lab.train import loop
 
 
@@ -152,3 +155,27 @@ def test_a_scheme_by_name_is_a_module_with_its_settings():
         rope_lab.scheme("pope", d_model=64, n_heads=5)
     with pytest.raises(ConfigError, match="did you mean rope"):
         rope_lab.scheme("roppe", d_model=64, n_heads=4)
+    with pytest.raises(ConfigError, match="max_len=0"):
+        rope_lab.scheme("learned", d_model=64, n_heads=4, max_len=0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: rope_lab.fit({"position": "rope"}),
+        lambda: rope_lab.compare("roper", "rope", "needle", {"train.steps": 5}),
+        lambda: rope_lab.compare("roper", "rope", "needle", search=(3, 2)),
+    ],
+)
+def test_what_is_no_text_is_refused_with_the_form(call):
+    with pytest.raises(ConfigError, match=r"must be (NAME=VALUE|rates x seeds)"):
+        call()
+
+
+def test_a_process_without_streams_has_no_terminal(monkeypatch):
+    """As that of a window, or of a service."""
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stdin", None)
+    assert filled("a b " * 100) == "a b " * 100
+    with pytest.raises(Stopped, match="yes=True"):
+        asks(yes=False, budget=None)(Bill("search", 1, 1.0, "", 1))

@@ -28,6 +28,7 @@ MISTAKES = {
     "position=sin": "sinusoidal or sinusoidal_product?",
     "position=": "there are abacus, alibi, ",
     "position=temp": "did you mean position=./temp.py?",
+    "position=./temp": "did you mean position=./temp.py?",
     "position=./nothing.py": "position=./nothing.py: there is no such file in /",
     "task=additions": "did you mean addition?",
     "scale=small": "there are full_width, length, paper, quick, reduced",
@@ -91,6 +92,7 @@ def test_a_mistake_is_answered_with_the_remedy_in_one_line(line, tmp_path, monke
         ("position.v=2.0", "position.v", 2),
         ("'eval.lengths=[6, 8]'", "eval.lengths", [6, 8]),
         ("task.letters=123", "task.letters", "123"),
+        ("out=/home/jürgen/läufe", "out", "/home/jürgen/läufe"),
     ],
 )
 def test_a_number_may_be_written_in_other_ways(line, key, value):

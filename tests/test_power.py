@@ -2,7 +2,10 @@
 differences.
 """
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 from builders import CATALOGUE, ROPE, ROPER, make_run, table_rows
 from conftest import ROOT
@@ -10,6 +13,7 @@ from conftest import ROOT
 from rope_lab import power
 from rope_lab.results.comparisons import stats
 from rope_lab.results.records.folders import read
+from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.setups import setups_of
 
 
@@ -27,6 +31,16 @@ def test_power_comes_from_the_spread_of_paired_differences(out, capsys):
     for n in (3, 16):
         least, chance = stats.detectable(n, spread, 0.9), stats.paired_power(n, 20, spread)
         assert found[f"{n} pairs detect"] == f"{least:.1f} ({chance:.0%})"
+
+
+def test_no_share_differs_by_more_than_all_of_it(capsys):
+    """Three pairs of such a spread detect no difference of 100% or less."""
+    values, measure = pd.Series([0.0, 90, 10, 80]), replace(MEASURES["eval/accuracy"], times=100.0)
+    found = power.row(values, measure, None, 0.8)
+    assert found["3 pairs detect"] == "–"
+    assert float(found["32 pairs detect"]) < 100
+    nats = replace(measure, share=False)
+    assert float(power.row(values, nats, None, 0.8)["3 pairs detect"]) > 100
 
 
 @pytest.mark.claims

@@ -460,7 +460,7 @@ def test_mistakes_of_sampling_are_one_line(folder):
         ([str(folder), "a" * 65], "must have 1 to 64"),
         (
             [str(parent)],
-            "is not a run folder, it has no readable run.json; `rope-lab list` names your runs",
+            "is not a run folder, it has no run.json; `rope-lab list` names your runs",
         ),
     ):
         with pytest.raises(SystemExit) as exit:

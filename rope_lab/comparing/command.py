@@ -76,10 +76,12 @@ def compare(
     yes:        begin without a question
     budget:     of both stages, `2h` or `30min`: a larger bill is refused
 
-    Raises ConfigError, and Stopped if there is no verdict yet: the same call then resumes.
+    Raises ConfigError, and Stopped if there is no verdict yet: the same call then resumes. Messages
+    name the options of the command line; of `most_pairs` it is --pairs-at-most.
     """
     plugin.forget_files()
     hydra, settings = split_hydra(overrides)
+    ours, theirs, task = map(os.fspath, (ours, theirs, task))
     names = [*map(recorded_name, (ours, theirs, task)), scale]
     if measure != "score":
         names.append(measure.replace("/", "_"))

@@ -11,7 +11,7 @@ from rope_lab.command import process_is_ours
 from rope_lab.experiments.launching import Asks, Stopped
 from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
 from rope_lab.results.plans.bill import Bill, duration
-from rope_lab.text import ConfigError, argument_parser, filled, of_system, say
+from rope_lab.text import ConfigError, argument_parser, filled, is_terminal, of_system, say
 from rope_lab.train.stop import ignore
 
 LEAST_RATES = 3  # of a search
@@ -42,7 +42,7 @@ def hours(option: str, text: str) -> float | None:
 
 def rates_and_seeds(text: str, example: str, least_seeds: int) -> tuple[int, int]:
     """Rates and seeds of `5x2`. Raises ConfigError."""
-    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    match = re.fullmatch(r"(\d+)x(\d+)", str(text))
     if match and int(match[1]) >= LEAST_RATES and int(match[2]) >= least_seeds:
         return int(match[1]), int(match[2])
     raise ConfigError(f"--search {text}: must be rates x seeds, {example} at least")
@@ -64,8 +64,8 @@ def asks(yes: bool, budget: float | None) -> Asks:
             left -= bill.hours
         if yes:
             return
-        if not sys.stdin.isatty():
-            raise Stopped("nobody can be asked here: --yes begins")
+        if not is_terminal(sys.stdin):
+            raise Stopped("nobody can be asked here: --yes, in Python yes=True, begins")
         if not _says_yes():
             raise Stopped("not begun; the same command asks again")
 

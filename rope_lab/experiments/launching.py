@@ -1,5 +1,6 @@
 """The runs of a comparison: their settings, launching them, and which have ended."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,10 +34,19 @@ class Stopped(Exception):
 
 
 def folder_of(out: str | Path | None, command: str, *names: str) -> Path:
-    """The folder of a command's runs and page: `out`, or the one of these names in results/."""
-    if out:
-        return Path(out).expanduser().absolute()
-    return (RESULTS / command / "-".join(names)).absolute()
+    """The folder of a command's runs and page: `out`, or the one of these names in results/. Raises
+    ConfigError if it cannot be written.
+    """
+    folder = Path(out).expanduser() if out else RESULTS / command / "-".join(names)
+    check_writable(folder.absolute())
+    return folder.absolute()
+
+
+def check_writable(folder: Path) -> None:
+    """Raise ConfigError if the folder can neither be made nor written to."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise ConfigError(f"{folder}: cannot be written; choose another folder, --out FOLDER")
 
 
 def path_of(given: str, folder: Path) -> str:

@@ -176,7 +176,7 @@ def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: 
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None
     except OSError as error:
-        remedy = "set out=FOLDER"
+        remedy = "choose another folder, out=FOLDER or --out FOLDER"
         if error.errno is None:  # Python's own: the path of a socket is too long
             remedy = f"set TMPDIR={tempfile.gettempdir()} to a shorter path"
         raise ConfigError(f"the runs cannot start: {of_system(error)}; {remedy}") from None

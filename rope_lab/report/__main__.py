@@ -79,7 +79,10 @@ def main(arguments: Words = None) -> None:
     html = page.render(shown, count, probed, catalogue, of_plans, problems).encode()
     write_whole(out, html)
     size = len(html) / 1e6
-    line = f"written: {short_path(out)} ({size:.1f} MB, runs: {len(runs)}); any browser opens it"
+    counts = f"{size:.1f} MB, runs: {len(runs)}"
+    if problems:
+        counts += f", problems: {len(problems)}, at the end of the page"
+    line = f"written: {short_path(out)} ({counts}); any browser opens it"
     say(filled(line))
     if catalogue.compares:
         say(filled(against.HINT.format(catalogue.titles[0])))

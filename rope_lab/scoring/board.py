@@ -138,7 +138,8 @@ def main(arguments: Words = None) -> None:
     parser.add_argument("--repeat", metavar="ENTRY", help=repeats)
     given = parser.parse_args(arguments)
     if given.repeat:
-        differs = repeat(Path(given.repeat).absolute())
+        named = Path(given.repeat)
+        differs = repeat((named if named.exists() else BOARD / named).absolute())
         say(differs or f"{given.repeat}: repeated to within {TOLERANCE}")
         parser.exit(bool(differs))
     write()

@@ -75,6 +75,7 @@ def score(
     """
     hydra, settings = split_hydra(overrides)
     check_overrides("score", settings)
+    launching.check_writable(out)
     check_ours(scheme, out)
     launcher = sweep.side_by_side(hydra, jobs)
     left_out = []

@@ -35,7 +35,7 @@ longest problems that were graded.
 
 **Compare within a column, and cells with † only with cells with †.** Without † the learning rate is the one below the
 table. With † half and twice that rate were tried too: for each seed we use the learning rate that did best on the other
-seeds, in ties the lowest. `rope-lab table scores` makes missing runs.
+seeds, in ties the lowest. `rope-lab table scores` makes the runs that results/runs lacks, also those that are kept here.
 
 Intervals are not paired; [planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the
 best of each column; * marks intervals wider than ±0.1.

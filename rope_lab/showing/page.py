@@ -1,5 +1,6 @@
 """The page of a scheme in Markdown, the same in a terminal, and in HTML."""
 
+import shlex
 from dataclasses import dataclass
 
 from rope_lab.model.portrait import Portrait
@@ -58,6 +59,11 @@ class Shown:
     @property
     def title(self) -> str:
         return self.measured.catalogue.title(self.facts.name)
+
+    @property
+    def quoted(self) -> str:
+        """The word as a shell takes it."""
+        return shlex.quote(self.word)
 
 
 def page(shown: Shown, figure: str = "") -> str:
@@ -133,7 +139,7 @@ def caption(shown: Shown) -> str:
 def costs(shown: Shown) -> Table:
     """Parameters, KV cache and step time beside RoPE's."""
     cost, baseline = shown.cost, shown.baseline
-    time = step_time(shown.facts.name) or f"not measured: rope-lab bench rope {shown.word}"
+    time = step_time(shown.facts.name) or f"not measured: rope-lab bench rope {shown.quoted}"
     if shown.facts.name == shown.measured.catalogue.baseline:
         time = "1"
     return Table(
@@ -154,7 +160,7 @@ def results(shown: Shown) -> list[str]:
     name, kept = shown.facts.name, shown.measured
     parts = ["## Scores"]
     table = measured.scores(name, kept)
-    none_yet = f"None yet: `rope-lab score {shown.word}` makes them."
+    none_yet = f"None yet: `rope-lab score {shown.quoted}` makes them."
     parts += [markdown(table), SCORES.format(UP)] if table.rows else [none_yet]
     first, second = measured.tests_of(name, kept.tests)
     if first or second:
@@ -171,7 +177,9 @@ def results(shown: Shown) -> list[str]:
 def use(shown: Shown) -> list[str]:
     """How to train it, and how to take it into a model of one's own."""
     facts = shown.facts
-    words = f"task={facts.task} position={shown.word}" if facts.task else f"position={shown.word}"
+    words = shlex.quote(f"position={shown.word}")
+    if facts.task:
+        words = f"task={facts.task} {words}"
     here = f"`rope-lab train {words}` trains it here. "
     parts = [
         f"{here}[In your own model]({UP}/docs/elsewhere.md):",

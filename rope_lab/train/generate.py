@@ -145,6 +145,8 @@ def chooser(task: Task, temperature: float | None, top_k: int, seed: int) -> Cho
     """How to choose tokens: sampled with a temperature, and without one if the task is text; else
     the likeliest. Raises ConfigError.
     """
+    if top_k < 1:
+        raise ConfigError(f"top_k={top_k}: must be 1 or more")
     if temperature is None:
         return likeliest if task.grades else sampled(TEMPERATURE, top_k, seed)
     if temperature <= 0:

@@ -224,7 +224,10 @@ def _record(folder: Path) -> dict[str, Any]:
     """Content of run.json. Raises ConfigError if there is none."""
     if content := read(folder):
         return content
-    raise ConfigError(f"{folder}: is not a run folder, it has no readable run.json; {FIND_RUNS}")
+    if (folder / "run.json").exists():
+        remedy = "the training command makes it again"
+        raise ConfigError(f"{folder}: run.json cannot be read, or was changed; {remedy}")
+    raise ConfigError(f"{folder}: is not a run folder, it has no run.json; {FIND_RUNS}")
 
 
 def _load(model: Transformer, weights: dict[str, torch.Tensor], folder: Path) -> None:

@@ -23,6 +23,7 @@ from rope_lab.train.settings import declared
 
 GROUPS = (*SWAPPED, "scale")  # of conf/: a run takes one file of each
 SETTINGS = {name: field.default.description for name, field in declared().items()}
+SYNTAX = re.compile(r"""[,'"(){}\[\]$\\:=]""")  # of Hydra's lists, functions and quotes
 HELP = "--help shows every setting"
 OPTIONS = {"-h": "--help", "--help": "--help", "-m": "-m", "--multirun": "-m"}
 
@@ -60,6 +61,8 @@ def parse(words: Sequence[str]) -> list[Override]:
         file = FILE.fullmatch(value) if key in SWAPPED else None
         if file and os.path.isfile(os.path.expanduser(file["path"])):
             value = QuotedString(value, Quote.single).with_quotes()
+        if value and not (value.isascii() or SYNTAX.search(value)):  # task.path=/home/jürgen/a.txt
+            word = f"{key}={QuotedString(value, Quote.single).with_quotes()}"
         try:
             override = _parsed(f"{key}={value}" if file else word)
         except (HydraException, ValueError, RecursionError):
@@ -137,7 +140,8 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[Override], list[str
         elif key in GROUPS and (value is None or str(value) not in choices(key)):
             hint = nearest("none" if value is None else str(value), choices(key), "")
             if key in SWAPPED and os.path.isfile(f"{value}.py"):
-                hint = f"did you mean {key}=./{value}.py?"
+                here = "" if "/" in str(value) else "./"
+                hint = f"did you mean {key}={here}{value}.py?"
             raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
         elif not ((CONF / key).is_dir() or override.is_delete()):
             text = "++" + text.lstrip("+")
@@ -166,7 +170,10 @@ def is_hydra(word: str) -> bool:
 
 
 def split_hydra(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Hydra's own overrides, and all others."""
+    """Hydra's own overrides, and all others. Raises ConfigError for what is no text."""
+    for word in words:
+        if not isinstance(word, str):
+            raise ConfigError(f"{word!r}: must be NAME=VALUE as text; in Python also NAME=VALUE")
     others = [word for word in words if not is_hydra(word)]
     return list(filter(is_hydra, words)), others
 

@@ -10,6 +10,7 @@ FENCE = "```"
 BEGINS = re.compile(r"\s*([-*] |\d+\. |[#|]|```|!\[|$)")  # a line that continues no paragraph
 ITEM = re.compile(r"\s*([-*] |\d+\. )?")
 STARS = re.compile(r"(`[^`]*`)|(?<!\\)\*\*")  # emphasis; or code, which may have stars of its own
+FOLD = re.compile("</?(details|summary)>")
 BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 EMPTY = ("", "–")  # cells without a value
 
@@ -77,6 +78,6 @@ def _stacked(lines: list[str], width: float) -> list[str]:
 
 
 def _plain(line: str) -> str:
-    """A line without emphasis and escapes."""
-    without = STARS.sub(lambda match: match[1] or "", line)
+    """A line without emphasis, escapes and folds."""
+    without = STARS.sub(lambda match: match[1] or "", FOLD.sub("", line))
     return html.unescape(re.sub(r"\\([\\`*|~$_\]])", r"\1", without))
