@@ -15,7 +15,7 @@ from rope_lab.model.portrait import DIMS, PLACE, portrait
 from rope_lab.results.comparisons import score_columns as columns
 from rope_lab.results.plans import evidence
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.folders import read
+from rope_lab.results.records.folders import one_each, read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import plan_page
@@ -196,17 +196,31 @@ def test_a_gain_is_of_rates_chosen_alike():
     made += make_rows({"none": [0.3, 0.4, 0.5]}, settings={"train.lr": 1e-4})
     setups = setups_of(made, CATALOGUE)
     column = columns.column(*columns.widest(setups), setups)
-    found = which.gains(column, CATALOGUE)
-    assert found["none"].mean == pytest.approx(0.1)
-    assert found["roper"].mean == pytest.approx(0.05)
-    ranked, shown = which.Ranked(column, found), Measured(CATALOGUE, [column])
-    text = "\n".join(which.section(ranked, [ranked], shown))
-    rows = table_rows(text)
-    assert [row["scheme"] for row in rows] == ["RoPER", "none"]
-    assert [row["how sure"] for row in rows] == [
-        "3 seeds, best of 3 rates, exploratory",
-        "3 seeds, one rate, exploratory",
+    ranked = which.ranked(column, CATALOGUE, {})
+    assert ranked.gains["none"].mean == pytest.approx(0.1)
+    assert ranked.gains["roper"].mean == pytest.approx(0.05)
+    text = "\n".join(which.section(ranked, [ranked], Measured(CATALOGUE, [column])))
+    (row,) = table_rows(text)
+    assert row["scheme"] == "RoPER"
+    assert row["how sure"] == "3 seeds, best of 3 rates, the highest tried, exploratory"
+    assert "Higher than RoPE, both at one learning rate: none 0.300 → 0.400." in text
+
+
+def test_a_gain_is_of_runs_from_one_kind_of_hardware():
+    """RoPE's runs were made on two; the later ones, of another kind than FoX's, do not count."""
+    values = {"rope": [0.5, 0.6, 0.7], "fox": [0.5, 0.6, 0.71]}
+    first = make_rows(values)
+    later = [
+        replace(run, hardware="other", metrics=run.metrics | {"eval/accuracy": 0.4})
+        for run in first
+        if run.position == "rope"
     ]
+    twins = {}
+    for hardware, runs in {"other": [*first, *later], first[0].hardware: [*later, *first]}.items():
+        twins[hardware] = columns.all_columns(setups_of(one_each(runs)[0], CATALOGUE))
+    (column,) = twins["other"]
+    assert which.ranked(column, CATALOGUE, {}).gains["fox"].mean == pytest.approx(0.61 / 3)
+    assert which.ranked(column, CATALOGUE, twins).gains["fox"].mean == pytest.approx(0.01 / 3)
 
 
 @pytest.mark.parametrize(
@@ -231,10 +245,10 @@ def test_a_weakness_is_the_lowest_task():
     for task in ("mqar", "needle"):
         (setup,) = setups_of(make_rows(ends, task=task), CATALOGUE)
         column = columns.column(setup, [setup])
-        every.append(which.Ranked(column, which.gains(column, CATALOGUE)))
+        every.append(which.ranked(column, CATALOGUE, {}))
         ends = {"rope": ends["rope"], "fox": [0.0, 0.1, 0.0]}
-    assert which.weakness("fox", every, "rope") == f"{every[1].column.title}: 0.03 against 0.87"
-    assert which.weakness("rope", every, "rope") == "–"
+    assert which.weakness("fox", every) == f"{every[1].column.title}: 0.03 against 0.87"
+    assert which.weakness("rope", every) == "–"
 
 
 def test_every_planned_study_belongs_to_one_goal():
@@ -250,7 +264,8 @@ def test_every_planned_study_belongs_to_one_goal():
         ([("paper", 0.01)], "6 seeds, one rate; planned test at scale paper: confirmed, {}"),
         (
             [("paper", 0.01), ("length", 0.5)],
-            "6 seeds, one rate; planned test: undecided, {}",
+            "undecided by a planned test of 16 pairs; before it, exploratory: 0.168 → 0.999, "
+            "6 seeds, one rate",
         ),
         (
             [("length", 0.5), ("length", 0.01), ("paper", 0.01), ("length", 0.01)],
@@ -268,9 +283,11 @@ def test_planned_tests_at_a_columns_own_scale_count_first(tests, text):
         replace(result, comparison=replace(result.comparison, scale=scale), p_family=p)
         for scale, p in tests
     ]
-    ranked = which.Ranked(column, which.gains(column, kept.catalogue))
-    found = which.sureness("kerple_log", ranked, replace(kept, tests=made))
-    assert found == text.format(plan_page.text(result))
+    ranked = which.ranked(column, kept.catalogue, {})
+    row = which.row("kerple_log", ranked, [ranked], replace(kept, tests=made))
+    assert row["how sure"] == text.format(plan_page.text(result))
+    has_own = text.startswith("undecided")
+    assert row["RoPE → scheme"] == ("0.171 → 0.838" if has_own else "0.168 → 0.999")
 
 
 def test_show_prints_the_kept_page(capsys):

@@ -1,16 +1,20 @@
 """Which scheme for what: the page docs/which.md, from a list of goals and the kept runs."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import yaml
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
-from rope_lab.places import ROOT
+from rope_lab.places import RESULTS, ROOT
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.score_columns import FEWEST_SEEDS, Column
+from rope_lab.results.comparisons.score_columns import FEWEST_SEEDS, Column, all_columns
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.comparisons.words import (
     CONFIRMED,
@@ -22,6 +26,8 @@ from rope_lab.results.comparisons.words import (
 from rope_lab.results.plans.names import scheme_of
 from rope_lab.results.plans.study import STRICT
 from rope_lab.results.records.catalogue import Catalogue
+from rope_lab.results.records.folders import is_kept, one_each, read_all, with_those_below
+from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import plan_page
 from rope_lab.results.views.tables import NONE, Table, escaped, markdown
 from rope_lab.showing import costs
@@ -31,17 +37,21 @@ GOALS = ROOT / "results" / "goals.yaml"
 BEST = 5  # schemes of a table
 DECISIVE = {CONFIRMED, REVERSED, REFUTED, UNDECIDED}
 CLEAR = 0.05  # below RoPE: less is not worth a warning
+SEARCHED, USUAL = "best of 3 rates", "one rate"
 HEAD = """# Which scheme for what
 
 Begin with your goal. A gain is the score of a scheme minus RoPE's, paired by seed: the share of
 problems correct, or e^(−loss) of text and of Prefix. A table has the schemes whose 95% interval
-lies above 0, {best} at most; intervals are not corrected for the number of schemes. *Planned* tests
-were fixed before their runs.
+lies above 0; intervals are not corrected for the number of schemes. *Planned* tests were fixed
+before their runs; a scheme with one planned test of the same score has the numbers of that test.
 
 - **KV cache and step time** are relative to [RoPE's](../results/benchmark.md#kv-cache); – is not
-  measured.
+  measured. Step times are medians in float32, the largest of several sizes. Content-dependent
+  schemes may take longer: [PaTH's bfloat16 runs](../results/reversal/README.md) took four to five
+  times RoPE's time.
 - **How sure**: with *best of 3 rates* each seed has the learning rate that is best on the other
-  seeds. With *one rate* both have the recipe's, which may suit one of them better: these are last.
+  seeds; if the best one is the highest tried, the scheme is not tuned. With *one rate* both have
+  the recipe's, which may suit one of them better.
 - **Not for**: the task on which the scheme is lowest against RoPE, by {clear} or more, if its whole
   interval is below 0. Few schemes were run on all tasks.
 - Models have 0.1M to 3.3M parameters. [All scores](../results/scores.md) ·
@@ -66,10 +76,15 @@ def goals() -> list[Goal]:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A column of scores, and each other scheme's gain over the baseline."""
+    """A column of scores, and for each other scheme its scores and the baseline's by seed, `ours
+    theirs`.
+
+    searched: the schemes whose pairs have searched rates; those of others have the recipe's
+    """
 
     column: Column
-    gains: dict[str, Interval]
+    pairs: dict[str, pd.DataFrame]
+    searched: set[str]
 
     @property
     def name(self) -> str:
@@ -77,12 +92,24 @@ class Ranked:
         words = [self.column.setup.task, self.column.setup.scale]
         return " ".join([*words, "long"] if self.column.length else words)
 
+    @cached_property
+    def gains(self) -> dict[str, Interval]:
+        """Of each scheme over the baseline, the lowest first."""
+        found = {name: t_interval(pairs.ours - pairs.theirs) for name, pairs in self.pairs.items()}
+        return dict(sorted(found.items(), key=lambda item: item[1].mean))
+
+    def means(self, name: str) -> str:
+        """Of the baseline and of a scheme, over their pairs."""
+        means = self.pairs[name].mean()
+        return f"{means.theirs:.3f} → {means.ours:.3f}"
+
 
 def page(measured: Measured) -> str:
     """The page in Markdown."""
-    every = [Ranked(column, gains(column, measured.catalogue)) for column in measured.columns]
-    by_name = {ranked.name: ranked for ranked in every}
-    parts = [HEAD.format(best=BEST, clear=CLEAR).rstrip()]
+    twins = columns_by_hardware(measured.catalogue)
+    every = [ranked(column, measured.catalogue, twins) for column in measured.columns]
+    by_name = {each.name: each for each in every}
+    parts = [HEAD.format(clear=CLEAR).rstrip()]
     for goal in goals():
         parts += [f"## {goal.goal}", goal.text]
         for name in goal.columns:
@@ -94,73 +121,113 @@ def page(measured: Measured) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def gains(column: Column, catalogue: Catalogue) -> dict[str, Interval]:
-    """The gain of each other scheme over the baseline, paired by seed: both with searched learning
-    rates, or both at the recipe's. Variants without a title of their own are left out.
+def columns_by_hardware(catalogue: Catalogue, folder: Path = RESULTS) -> dict[str, list[Column]]:
+    """The columns of kept runs, by hardware: of a run that several folders have, with other numbers
+    since other hardware made it, the one of this hardware counts.
     """
-    found = {}
+    found, _ = read_all(each for each in with_those_below(folder) if is_kept(each))
+    runs = [run for of_folder in found.values() for run in of_folder]
+    columns = {}
+    for hardware in {run.hardware for run in runs}:
+        its_last = sorted(runs, key=lambda run: run.hardware == hardware)
+        columns[hardware] = all_columns(setups_of(one_each(its_last)[0], catalogue))
+    return columns
+
+
+def ranked(column: Column, catalogue: Catalogue, twins: dict[str, list[Column]]) -> Ranked:
+    """The pairs of a column: both with searched learning rates, or both at the recipe's, and if
+    possible from the same hardware. Variants without a title of their own are left out.
+    """
+    pairs, searched, baseline = {}, set(), catalogue.baseline
     for name in column.scores:
         titled = " " not in name or name in catalogue.schemes
-        if name == catalogue.baseline or not titled:
+        if name == baseline or not titled:
             continue
-        pairs = pairs_of(name, column, catalogue.baseline)
-        if len(pairs) >= FEWEST_SEEDS:
-            found[name] = t_interval((pairs.ours - pairs.theirs).to_list())
-    return found
-
-
-def pairs_of(name: str, column: Column, baseline: str) -> pd.DataFrame:
-    """The scores of a scheme and of the baseline by seed, `ours theirs`: both with searched
-    learning rates, or both at the recipe's.
-    """
-    searched = {name, baseline} <= column.searched
-    values = column.scores if searched else column.usual
-    none = pd.Series(dtype=float)
-    both = {"ours": values.get(name, none), "theirs": values.get(baseline, none)}
-    return pd.DataFrame(both).dropna()
+        hardware = Counter(run.hardware for run in column.setup.arm(name).runs)
+        of_hardware = twins.get(hardware.most_common(1)[0][0], [])
+        (beside,) = [each for each in of_hardware if each.title == column.title] or [column]
+        is_searched = {name, baseline} <= beside.searched
+        values = beside.scores if is_searched else beside.usual
+        none = pd.Series(dtype=float)
+        both = {"ours": values.get(name, none), "theirs": values.get(baseline, none)}
+        found = pd.DataFrame(both).dropna()
+        if len(found) >= FEWEST_SEEDS:
+            pairs[name] = found
+            if is_searched:
+                searched.add(name)
+    return Ranked(column, pairs, searched)
 
 
 def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str]:
     """A task: the schemes ahead of the baseline in a table, the others in sentences."""
-    catalogue, column, found = measured.catalogue, ranked.column, ranked.gains
-    is_searched = catalogue.baseline in column.searched
-    by_gain = sorted(found, key=lambda name: found[name].mean)
-    ahead = [name for name in reversed(by_gain) if found[name].low > 0]
-    if is_searched:
-        ahead.sort(key=lambda name: name not in column.searched)
-    behind = [name for name in by_gain if found[name].high < 0]
+    column, catalogue = ranked.column, measured.catalogue
+    variant, is_searched = column.setup.variant, catalogue.baseline in column.searched
+    parts = [f"### {column.title}"]
+    if variant:
+        parts.append(f"Not today's recipe, but with {escaped(variant)}.")
     level = t_interval(column.scores[catalogue.baseline])
-    at_best = " at the best of 3 rates" if is_searched else ""
-    parts = [f"### {column.title}", f"RoPE scores {level.mean:.3f}{at_best}."]
+    rates = f"at the {rates_of(column, catalogue.baseline)}" if is_searched else "at one rate"
+    parts.append(f"RoPE scores {level.mean:.3f} {rates}.")
+    alike = [name for name in ranked.gains if is_searched == (name in ranked.searched)]
+    ahead, lower, level = by_outcome(ranked, alike)
     rows = [row(name, ranked, every, measured) for name in ahead[:BEST]]
     parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
-    lower = {name: f"{catalogue.title(name)} {found[name].mean:+.3f}" for name in behind}
-    rest = {name: catalogue.title(name) for name in found if name not in ahead + behind}
-    for title, texts in (("Lower than RoPE", lower), ("No difference shown", rest)):
-        alike = [name for name in texts if not is_searched or name in column.searched]
-        others = [name for name in texts if name not in alike]
-        parts += sentence(title, [texts[name] for name in alike])
-        parts += sentence(f"{title}, both at one learning rate", [texts[name] for name in others])
+    parts += sentences("", ahead[BEST:], lower, level, ranked, catalogue)
+    others = [name for name in ranked.gains if name not in alike]
+    if others:
+        at_one = ", both at one learning rate"
+        parts += sentences(at_one, *by_outcome(ranked, others), ranked, catalogue)
     return parts
 
 
-def sentence(title: str, texts: list[str]) -> list[str]:
-    """A sentence that lists schemes; none without any."""
-    return [f"{title}: {escaped('; '.join(texts))}."] if texts else []
+def by_outcome(ranked: Ranked, names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Those ahead of the baseline, the best first, those below it, the lowest first, and the others
+    in the order of schemes.
+    """
+    ahead = [name for name in reversed(names) if ranked.gains[name].low > 0]
+    lower = [name for name in names if ranked.gains[name].high < 0]
+    rest = {*names} - {*ahead, *lower}
+    return ahead, lower, [name for name in ranked.pairs if name in rest]
+
+
+def sentences(
+    how: str,
+    ahead: list[str],
+    lower: list[str],
+    level: list[str],
+    ranked: Ranked,
+    catalogue: Catalogue,
+) -> list[str]:
+    """A sentence for each outcome, with the schemes that have it; none without any."""
+    titled = {name: catalogue.title(name) for name in ranked.gains}
+    texts = {
+        "Higher than RoPE": [f"{titled[name]} {ranked.means(name)}" for name in ahead],
+        "Lower than RoPE": [f"{titled[name]} {ranked.gains[name].mean:+.3f}" for name in lower],
+        "No difference shown": [titled[name] for name in level],
+    }
+    return [f"{begin}{how}: {escaped('; '.join(each))}." for begin, each in texts.items() if each]
 
 
 def row(name: str, ranked: Ranked, every: list[Ranked], measured: Measured) -> dict[str, str]:
-    """A scheme that is ahead."""
-    catalogue, gain, time = measured.catalogue, ranked.gains[name], costs.most_time(name)
-    means = pairs_of(name, ranked.column, catalogue.baseline).mean()
+    """A scheme that is ahead, with the numbers of its planned test if it has one of this score."""
+    catalogue, time = measured.catalogue, costs.most_time(name)
+    tests = tests_of(name, ranked.column, measured)
+    shown, sure = ranked, seeds_and_rates(name, ranked)
+    if len(tests) == 1 and is_at_scale(tests[0], ranked.column):
+        shown = Ranked(ranked.column, {name: as_scores(tests[0])}, {name})
+        before = f"before it, exploratory: {ranked.means(name)}, {sure}"
+        sure = f"{plan_word(tests[0])} by a planned test of {shown.gains[name].n} pairs; {before}"
+    else:
+        sure += planned(tests, ranked.column)
+    gain = shown.gains[name]
     return {
         "scheme": catalogue.title(name),
-        "RoPE → scheme": f"{means.theirs:.3f} → {means.ours:.3f}",
+        "RoPE → scheme": shown.means(name),
         "gain over RoPE (95% interval)": f"{gain.mean:+.3f} ({gain.low:.3f} to {gain.high:.3f})",
         "KV cache": cache(name, catalogue.baseline),
-        "step time": f"up to {time:g}" if time else NONE,
-        "how sure": sureness(name, ranked, measured),
-        "not for": weakness(name, every, catalogue.baseline),
+        "step time": f"{time:g}" if time else NONE,
+        "how sure": sure,
+        "not for": weakness(name, every),
     }
 
 
@@ -171,43 +238,58 @@ def cache(name: str, baseline: str) -> str:
     return f"{costs.usual(name).cached / costs.usual(baseline).cached:.2f}"
 
 
-def sureness(name: str, ranked: Ranked, measured: Measured) -> str:
-    """Seeds, whether rates were searched, and the words of the planned tests of the task: of those
-    at the scale of the column, else of those at any. A single test has its difference beside.
+def rates_of(column: Column, name: str) -> str:
+    """`best of 3 rates`, and whether the best one is the highest or the lowest tried."""
+    edge = column.at_edge.get(name)
+    return f"{SEARCHED}, the {edge} tried" if edge else SEARCHED
+
+
+def seeds_and_rates(name: str, ranked: Ranked) -> str:
+    rates = rates_of(ranked.column, name) if name in ranked.searched else USUAL
+    return f"{ranked.gains[name].n} seeds, {rates}"
+
+
+def tests_of(name: str, column: Column, measured: Measured) -> list[Result]:
+    """The planned tests with an outcome that compare a scheme with the baseline on a column's task:
+    of those at its scale, else of those at any.
     """
-    baseline, column = measured.catalogue.baseline, ranked.column
-    rates = "best of 3 rates" if {name, baseline} <= column.searched else "one rate"
-    seeds = f"{ranked.gains[name].n} seeds, {rates}"
-    every = [each for each in measured.tests if is_test_of(each, name, baseline, column)]
-    here = [each for each in every if each.comparison.scale == column.setup.scale]
-    tests = here or every
+    found = []
+    for result in measured.tests:
+        asked = result.comparison
+        pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
+        is_same = (*pair, asked.task) == (name, measured.catalogue.baseline, column.setup.task)
+        if is_same and column.is_of(asked.measure) and plan_word(result) in DECISIVE:
+            found.append(result)
+    return [each for each in found if is_at_scale(each, column)] or found
+
+
+def is_at_scale(result: Result, column: Column) -> bool:
+    return result.comparison.scale == column.setup.scale
+
+
+def as_scores(result: Result) -> pd.DataFrame:
+    """The pairs of a planned test as scores: shares, or e^(−loss)."""
+    return result.pairs / result.measure.times if result.measure.share else np.exp(-result.pairs)
+
+
+def planned(tests: list[Result], column: Column) -> str:
+    """The words of planned tests: `; planned tests: 2 confirmed`, else that there are none."""
     if not tests:
-        return f"{seeds}, exploratory"
+        return ", exploratory"
     scales = sorted({each.comparison.scale for each in tests})
-    where = "" if here else f" at scale {' and '.join(scales)}"
+    where = "" if is_at_scale(tests[0], column) else f" at scale {' and '.join(scales)}"
     if len(tests) == 1:
-        found = f"{plan_word(tests[0])}, {plan_page.text(tests[0])}"
-        return f"{seeds}; planned test{where}: {found}"
+        return f"; planned test{where}: {plan_word(tests[0])}, {plan_page.text(tests[0])}"
     counts = Counter(map(plan_word, tests))
-    found = ", ".join(f"{count} {word}" for word, count in counts.items())
-    return f"{seeds}; planned tests{where}: {found}"
+    words = ", ".join(f"{count} {word}" for word, count in counts.items())
+    return f"; planned tests{where}: {words}"
 
 
-def is_test_of(result: Result, name: str, baseline: str, column: Column) -> bool:
-    """Whether a planned test with an outcome compares a scheme with the baseline on a column's
-    task.
-    """
-    asked = result.comparison
-    pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
-    is_same = asked.task == column.setup.task and pair == (name, baseline)
-    return is_same and column.is_of(asked.measure) and plan_word(result) in DECISIVE
-
-
-def weakness(name: str, every: list[Ranked], baseline: str) -> str:
+def weakness(name: str, every: list[Ranked]) -> str:
     """The task on which a scheme is lowest against the baseline."""
     lost = [each for each in every if name in each.gains and each.gains[name].high < 0]
     worst = min(lost, key=lambda each: each.gains[name].mean, default=None)
     if worst is None or worst.gains[name].mean >= -CLEAR:
         return NONE
-    means = pairs_of(name, worst.column, baseline).mean()
+    means = worst.pairs[name].mean()
     return f"{worst.column.title}: {means.ours:.2f} against {means.theirs:.2f}"

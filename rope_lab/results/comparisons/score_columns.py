@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from scipy.stats import rankdata
 
 from rope_lab.identity import identify
 from rope_lab.results.comparisons.answers import samples
+from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import rank
 from rope_lab.results.records.measures import LENGTH, OF_LENGTHS, Measure
 from rope_lab.results.records.run import Run, Settings
@@ -19,7 +20,7 @@ from rope_lab.shipped import recipe
 
 FEWEST_SEEDS = 3  # seeds
 RATES = (0.5, 1, 2)  # learning rates, of the recipe's
-RESAMPLES = 2000
+DIGITS = 2  # of scores that are ranked
 Scores = dict[str, pd.Series]  # of each scheme, by seed
 OF_A_MACHINE = ("train.precision", "device")  # settings that `auto` leaves to the machine
 
@@ -29,8 +30,9 @@ class Column:
     """A task under one recipe: the score of each seed of each scheme, and the schemes whose rate
     was searched.
 
-    usual:  the scores at the recipe's rate
-    length: of the problems, longer than in training; None: as long as in training
+    usual:   the scores at the recipe's rate
+    length:  of the problems, longer than in training; None: as long as in training
+    at_edge: of schemes whose best rate is the lowest or the highest of RATES, which it is
     """
 
     setup: Setup
@@ -38,6 +40,7 @@ class Column:
     scores: Scores
     searched: set[str]
     length: int | None = None
+    at_edge: dict[str, str] = field(default_factory=dict)
 
     def is_of(self, measure: Measure) -> bool:
         """Whether a measure is of problems of this length."""
@@ -102,13 +105,16 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
         rate = each.settings["train.lr"]
         if setup.is_alike(each) and rate / setup.settings["train.lr"] in RATES:
             at_rate[rate] = scores(each, length)
-    searched = {}
+    searched, at_edge = {}, {}
     for scheme in found:
         rates = {rate: each[scheme] for rate, each in at_rate.items() if scheme in each}
         table = pd.DataFrame(rates).sort_index(axis="columns").dropna()  # a row a seed
         if len(rates) == len(RATES) and len(table) >= FEWEST_SEEDS:
             searched[scheme] = _at_best_rate(table)
-    return Column(setup, found, found | searched, {*searched}, length)
+            edges = {table.columns[0]: "lowest", table.columns[-1]: "highest"}
+            if edge := edges.get(table.mean().idxmax()):
+                at_edge[scheme] = edge
+    return Column(setup, found, found | searched, {*searched}, length, at_edge)
 
 
 def as_if_kept(runs: list[Run], kept: list[Run]) -> list[Run]:
@@ -138,32 +144,28 @@ def _protocol(run: Run) -> str:
 
 def mean_ranks(tasks: list[Column]) -> pd.DataFrame:
     """The rank of each scheme whose rate was searched on all tasks, 1 for the best, as its mean
-    over tasks: `mean low high first`, by scheme, the best first.
+    over tasks: `mean low high first`, by scheme, the best first. Schemes whose scores are equal to
+    DIGITS share a rank.
 
-    low, high: 95% interval by bootstrap, over tasks and over the seeds of each
+    low, high: 95% interval by Student's t over tasks, within the possible ranks
     first:     whether it cannot be told from the first: the interval of the difference includes 0
     """
     names = sorted(set.intersection(*[column.searched for column in tasks])) if tasks else []
-    if not names:
-        return pd.DataFrame(columns=["mean", "low", "high", "first"])
-    random = np.random.default_rng(0)
-    observed, resampled = [], []
+    ranks = {}  # by task
     for column in tasks:
-        values = [column.scores[name].to_numpy() for name in names]
-        means = [each.mean() for each in values]
-        others = [random.choice(each, (RESAMPLES, len(each))).mean(axis=1) for each in values]
-        observed.append(rankdata(-np.array(means)))
-        resampled.append(rankdata(-np.array(others), axis=0))
-    table = pd.DataFrame({"mean": np.mean(observed, axis=0)}, index=names)
-    ranks_TSN = np.array(resampled)  # tasks, schemes, resamples
-    chosen = random.integers(len(tasks), size=(RESAMPLES, len(tasks)))  # the tasks of each resample
-    ranks_NTS = ranks_TSN[chosen, :, np.arange(RESAMPLES)[:, None]]
-    ranks_NS = ranks_NTS.mean(axis=1)
-    table["low"], table["high"] = np.quantile(ranks_NS, [0.025, 0.975], axis=0)
-    best = int(table["mean"].to_numpy().argmin())
-    behind_NS = ranks_NS - ranks_NS[:, [best]]
-    table["first"] = np.quantile(behind_NS, 0.025, axis=0) <= 0
-    return table.sort_values("mean", kind="stable")
+        scores = [round(column.scores[name].mean(), DIGITS) for name in names]
+        ranks[column.title] = rankdata(-np.array(scores))
+    table = pd.DataFrame(ranks, index=names).T
+    rows = []
+    for name in table.mean().sort_values(kind="stable").index:
+        found = t_interval(table[name])
+        behind = t_interval(table[name] - table[rows[0]["scheme"] if rows else name])
+        low, high = max(1.0, found.low), min(float(len(names)), found.high)
+        first = not behind.low > 0
+        rows.append({"scheme": name, "mean": found.mean, "low": low, "high": high, "first": first})
+    return pd.DataFrame(rows, columns=["scheme", "mean", "low", "high", "first"]).set_index(
+        "scheme"
+    )
 
 
 def _at_best_rate(table: pd.DataFrame) -> pd.Series:
