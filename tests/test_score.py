@@ -2,14 +2,13 @@
 
 from types import SimpleNamespace
 
-import numpy as np
-import pandas as pd
 import pytest
 from builders import CATALOGUE, make_rows, table_rows
 from conftest import TINY
 from trained import command
 
 from rope_lab.results.comparisons.score_columns import all_columns, mean_ranks
+from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
@@ -87,16 +86,21 @@ def test_only_a_task_without_its_text_is_left_out(tmp_path, monkeypatch, error, 
 
 
 def test_ranks_are_means_over_tasks_of_all_schemes():
+    """Scores that are equal to two decimals share a rank."""
+    scores = {
+        "substring_by_index": {"rope": 0.9, "roper": 0.8, "none": 0.1},
+        "needle": {"rope": 0.2, "roper": 0.6, "none": 0.1},
+        "mqar": {"rope": 0.9, "roper": 0.8, "none": 0.1},
+        "flip_flop": {"rope": 0.999, "roper": 1.0, "none": 0.5},
+    }
     made = []
     for factor in (0.5, 1, 2):
-        settings = {"train.lr": 1e-4 * factor}
-        for task, ends in {
-            "substring_by_index": {"rope": [0.9] * 3, "roper": [0.8] * 3, "none": [0.1] * 3},
-            "needle": {"rope": [0.2] * 3, "roper": [0.6] * 3, "none": [0.1] * 3},
-        }.items():
-            made += make_rows(ends, task=task, settings=settings)
-    setups = setups_of(made, CATALOGUE)
-    ranks = mean_ranks(all_columns(setups))
-    expected = pd.Series({"rope": 1.5, "roper": 1.5, "none": 3.0})
-    assert np.allclose(ranks["mean"].sort_index(), expected.sort_index())
+        for task, of_task in scores.items():
+            ends = {scheme: [each] * 3 for scheme, each in of_task.items()}
+            made += make_rows(ends, task=task, settings={"train.lr": 1e-4 * factor})
+    ranks = mean_ranks(all_columns(setups_of(made, CATALOGUE)))
+    expected = {"rope": (1 + 2 + 1 + 1.5) / 4, "roper": (2 + 1 + 2 + 1.5) / 4, "none": 3}
+    assert ranks["mean"].to_dict() == expected
     assert ranks["first"].to_dict() == {"rope": True, "roper": True, "none": False}
+    found = t_interval([1, 2, 1, 1.5])
+    assert ranks.loc["rope", ["low", "high"]].to_list() == [max(1, found.low), found.high]

@@ -45,7 +45,8 @@ best of each column; * marks intervals wider than ±0.1.
 ORDER = """## Mean rank (exploratory)
 
 The mean rank (1 is best) over the {} tasks on which all of these schemes have †, at trained
-lengths. Intervals: bootstrap over tasks and seeds."""
+lengths. Schemes whose scores are equal to two decimals share a rank. Intervals: Student's t over
+tasks, which are few; the spread over seeds is not in them."""
 
 
 def write(page: Path, shown: list[Column], head: str, *more: str) -> Table:
