@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from builders import make_run
 from conftest import ROOT, TINY
+from scipy import stats
 from trained import command, composed
 
 from rope_lab.experiments import launching, timing
@@ -123,20 +124,28 @@ def lead_of(like, rungs: list[Rung]) -> Lead:
     return Lead(rungs, "mine", "rope", {"mine": "Mine", "rope": "RoPE"}, report)
 
 
-def test_slope_is_the_mean_of_the_seeds_lines(like):
-    """Seed 0 gains 0.01 per doubling, seed 1 0.03."""
-    leads = [[0.10, 0.2], [0.11, 0.23], [0.12, 0.26]]
+def test_slope_of_two_sizes_is_the_difference_of_welch(like):
+    """Welch's t interval, over four doublings."""
+    leads = [[0.10, 0.14, 0.11], [0.2, 0.31, 0.22, 0.25]]
+    small, _, _, _, large = ladder_of(like, [leads[0], [], [], [], leads[1]])
+    lead = lead_of(like, [small, large])
+    made, expected = lead.slope, stats.ttest_ind(*reversed(leads), equal_var=False)
+    low, high = expected.confidence_interval()
+    assert (4 * made.low, 4 * made.high) == pytest.approx((low, high))
+    there, once_more = lead.projected(large.parameters), t_interval(leads[1])
+    assert (there.mean, there.low) == pytest.approx((once_more.mean, once_more.low))
+
+
+def test_slope_is_that_of_least_squares(like):
+    leads = [[0.10, 0.2], [0.11, 0.23], [0.15, 0.26]]
     lead = lead_of(like, ladder_of(like, leads))
-    assert [list(each) for each in lead.by_size] == [pytest.approx(each) for each in leads]
-    made, expected = lead.slope, t_interval([0.01, 0.03])
-    assert (made.mean, made.low, made.high) == pytest.approx(
-        (expected.mean, expected.low, expected.high)
-    )
-    there = lead.projected(16e6)
-    assert there.mean == pytest.approx((0.10 + 4 * 0.01 + 0.2 + 4 * 0.03) / 2)
+    places = np.repeat([0.0, 1.0, 2.0], 2)
+    found = stats.linregress(places, np.ravel(leads))
+    assert lead.slope.mean == pytest.approx(found.slope)
+    assert lead.projected(16e6).mean == pytest.approx(found.intercept + 4 * found.slope)
 
 
-def test_a_seed_without_every_size_has_no_line(like):
+def test_the_smallest_size_counts_pairs(like):
     lead = lead_of(like, ladder_of(like, [[0.1, 0.2, 0.1], [0.1, 0.2], [0.1, 0.2, 0.1]]))
     assert lead.slope.n == 2
 

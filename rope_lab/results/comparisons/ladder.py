@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import optimize
 
 from rope_lab.results.comparisons.answers import Comparison, answered
-from rope_lab.results.comparisons.stats import FEWEST_PAIRS, NOTHING, Interval, t_interval
+from rope_lab.results.comparisons.stats import FEWEST_PAIRS, NOTHING, Interval, combined
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.run import Run
@@ -145,21 +145,27 @@ class Lead:
         return [rung.leads(self.scheme, self.baseline, self.report) for rung in self.rungs]
 
     @cached_property
-    def lines(self) -> list[np.ndarray]:
-        """For each seed that has a pair at every size, the line of its lead over log₂ N."""
-        table = pd.concat(self.by_size, axis=1).dropna()
-        doublings = np.log2([rung.parameters for rung in self.rungs])
-        return [np.polyfit(doublings, row, 1) for row in table.to_numpy()]
+    def doublings(self) -> np.ndarray:
+        """log₂ N of each size."""
+        return np.log2([rung.parameters for rung in self.rungs])
 
     @property
     def slope(self) -> Interval:
-        """By how much the lead grows with each doubling of N: a line for each seed, their mean."""
-        return t_interval([line[0] for line in self.lines])
+        """By how much the lead grows with each doubling of N: of the line of least squares through
+        the mean leads, whose seeds are others at each size.
+        """
+        return combined(self.by_size, self._of_slope)
 
     def projected(self, parameters: float) -> Interval:
-        """The lead at another size, by the line of each seed; see `check_projection`."""
-        place = math.log2(parameters)
-        return t_interval([float(np.polyval(line, place)) for line in self.lines])
+        """The lead at another size, by that line; see `check_projection`."""
+        beyond = math.log2(parameters) - self.doublings.mean()
+        return combined(self.by_size, 1 / len(self.rungs) + beyond * self._of_slope)
+
+    @property
+    def _of_slope(self) -> np.ndarray:
+        """The weight of each size in the slope."""
+        centred = self.doublings - self.doublings.mean()
+        return centred / (centred**2).sum()
 
 
 def may_change_sign(largest: Interval, slope: Interval) -> bool:

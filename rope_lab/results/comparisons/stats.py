@@ -60,6 +60,24 @@ def t_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
+def combined(groups: Sequence[pd.Series], weights: np.ndarray) -> Interval:
+    """The sum of the means of independent groups, each times its weight, with the interval of Welch
+    (1947), for spreads that differ; its n is that of the smallest group.
+    """
+    n = min(map(len, groups))
+    if not n:
+        return NOTHING
+    total = float(weights @ [group.mean() for group in groups])
+    if n < 2:
+        return Interval(total, np.nan, np.nan, n)
+    errors = weights**2 * [group.var() / len(group) for group in groups]
+    if not errors.any():
+        return Interval(total, total, total, n)
+    freedom = errors.sum() ** 2 / (errors**2 / [len(group) - 1 for group in groups]).sum()
+    half = float(errors.sum() ** 0.5 * stats.t.ppf((1 + LEVEL) / 2, freedom))
+    return Interval(total, total - half, total + half, n)
+
+
 def t_intervals(values: pd.DataFrame, places: list[str], fewest: int = 2) -> pd.DataFrame:
     """By each place of the columns `places` the mean of `y`, the number `n` of its values, and the
     ends `low` and `high` of Student's t interval: nan with fewer values than `fewest`.

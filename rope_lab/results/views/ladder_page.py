@@ -86,7 +86,7 @@ def sentences(lead: Lead, to: float | None) -> list[str]:
     ]
     if to is not None:
         there = tables.signed(lead.projected(to), DIGITS)
-        lines.append(f"Projected to {to:,.0f} parameters by a line for each seed: {there}.")
+        lines.append(f"Projected to {to:,.0f} parameters along that line: {there}.")
     return lines
 
 
@@ -126,8 +126,9 @@ def notes(rungs: Sequence[Rung], baseline: str, law: Law | None) -> list[str]:
         "Beyond, r (N/M)^p: r is the best rate at the second size M, p connects the two best "
         "rates and is kept within -1/2 and 0. These rates are known from few seeds, which no "
         "interval here takes into account.",
-        f"The slope is that of a line over log2 of the parameters, a line for each seed. Nothing "
-        f"is projected beyond {FARTHEST} times the largest size.",
+        "The slope is that of the line of least squares through the mean leads over log2 of the "
+        "parameters; its interval is Welch's (1947), with the spread of each size. Nothing is "
+        f"projected beyond {FARTHEST} times the largest size.",
         "A lead may still change its sign with more tokens per parameter: the figure shows it over "
         "training.",
     ]
