@@ -1,6 +1,7 @@
 """rope-lab compare: from two schemes to a verdict."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -374,6 +375,18 @@ def test_long_names_stand_side_by_side_in_the_figure():
     widths = [paired(result, names, ("red", "blue")).width for names in (short, long)]
     assert widths[0] == 220
     assert widths[1] / 2 > 7 * len(long[0])  # pixels of a bold letter
+
+
+def test_the_bar_of_steps_is_their_geometric_mean():
+    kept = ROOT / "results" / "plan.yaml"
+    studied, _ = outcomes.read(kept, Catalogue())
+    (result, *_) = next(each for each in studied if each[0].family.study.name == "index_sooner")
+    spec = paired(result, ("ours", "theirs"), ("red", "blue")).to_dict()
+    (bars,) = [layer for layer in spec["layer"] if layer["mark"]["type"] == "tick"]
+    found = {row["scheme"]: row["value"] for row in spec["datasets"][bars["data"]["name"]]}
+    assert found == pytest.approx(
+        {"ours": math.exp(result.means[0]), "theirs": math.exp(result.means[1])}
+    )
 
 
 @pytest.mark.parametrize("answer", [EOFError, KeyboardInterrupt, "n", "y"])

@@ -314,6 +314,7 @@ def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
     said = command([*WORDS, *OWN, "train.seq_len=64"], tmp_path, laddering.main)
     assert said.returncode == 12
     assert "ladder: 24 runs" in said.stdout  # 2 searches of 6, 3 sizes of 4
+    assert "from a few steps of 6 kinds" in " ".join(said.stdout.split())  # 2 schemes, 3 sizes
     assert untrained == {}
     said = command([*WORDS, *OWN, "--yes"], tmp_path, laddering.main)
     assert said.returncode == 0, said.stderr

@@ -81,6 +81,15 @@ def test_a_share_keeps_its_precision_in_another_unit(study, times, digits):
     assert study.measure(test, report).digits == digits
 
 
+def test_two_planned_tests_of_one_name_are_both_answered(study, runs):
+    """Each by its own schemes."""
+    once, *_ = study.primary
+    other = replace(once, schemes=("rope", "roper"))
+    first, second = answers(replace(study, primary=[once, other], secondary=[]), runs)
+    assert first.comparison.name == second.comparison.name
+    assert first.difference.mean == pytest.approx(-second.difference.mean)
+
+
 def answers(study: studies.Study, runs: list[Run]) -> list[Result]:
     return outcomes.of_study(study, runs, CATALOGUE)
 

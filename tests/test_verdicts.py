@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +18,7 @@ from rope_lab.results.plans.study import PlannedTest, Study
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
-from rope_lab.results.views import verdict_page
-from rope_lab.results.views.figures import unused
+from rope_lab.results.views import figures, verdict_page
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdicts import (
     label,
@@ -350,8 +350,18 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
 
 def test_a_taken_name_gets_a_number():
     """As of two setups whose task was edited between them."""
-    assert unused({"a"}, "a", "b") == "b"
-    assert unused({"a", "b", "b-2"}, "a", "b") == "b-3"
+    assert figures.unused({"a"}, "a", "b") == "b"
+    assert figures.unused({"a", "b", "b-2"}, "a", "b") == "b-3"
+
+
+def test_figures_of_a_task_edited_twice_have_their_kind_last():
+    """Its page looks their text up by it."""
+    ends = {"rope": [0.5, 0.6], "roper": [0.6, 0.7]}
+    made = [make_rows(ends, plugin={"task": code}) for code in ("a1", "b2", "c3")]
+    setups = [setup for rows in made for setup in setups_of(rows, CATALOGUE)]
+    names, files = figures.draw(setups, form=lambda chart: b"")
+    assert len(names) == len(files) == 3
+    assert {Path(name).stem.rpartition("-")[2] for name in files} == {"curves"}
 
 
 def test_steps_stand_as_steps_and_their_difference_as_a_ratio():

@@ -93,13 +93,16 @@ def _rung(ladder: Ladder, number: int, rates: Rates) -> Rung:
 
 
 def _ask(ladder: Ladder, states: Sequence[SearchState], asks: Asks) -> None:
-    """Show the bill of all runs that are missing, from a few steps at each size, and ask."""
-    counts = _missing(ladder, states)
+    """Show the bill of all runs that are missing, from a few steps of each scheme at each size, and
+    ask.
+    """
     timed = {}
-    for size, count in zip(ladder.sizes, counts, strict=True):
-        if count:
-            (job,) = ladder.jobs(size, [Cell(ladder.schemes[0], ladder.usual, FIRST_SEED)])
-            timed[job] = count
+    for size, count in zip(ladder.sizes, _missing(ladder, states), strict=True):
+        jobs = ladder.jobs(size, [Cell(each, ladder.usual, FIRST_SEED) for each in ladder.schemes])
+        each, more = divmod(count, len(jobs))
+        for place, job in enumerate(jobs):
+            if runs := each + (place < more):
+                timed[job] = runs
     if timed:
         asks(bill_of("ladder", timed, ladder.launcher))
 

@@ -79,8 +79,9 @@ class Law:
 
 
 def fitted(compute: Sequence[float], losses: Sequence[float]) -> Law | None:
-    """The law of least squared errors; None with fewer than LEAST_SIZES, if the loss does not fall
-    with compute, or if one is nan.
+    """The law whose floor has the least squared error; above each floor it is the line of least
+    squares through logarithms. None with fewer than LEAST_SIZES, if the loss does not fall with
+    compute, or if one is nan.
     """
     log_compute, values = np.log(compute), np.asarray(losses)
     if len(values) < LEAST_SIZES or not np.isfinite(values).all():

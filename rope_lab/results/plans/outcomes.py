@@ -25,12 +25,13 @@ def of_study(
     """
     found = find(study, runs)
     flaws = evidence.flaws(plan, study, found) if plan else []
-    asked = {test.name: _comparison(study, test, found, catalogue) for test in study.comparisons}
-    reason = untested(study, found) or _unrecorded(asked.values())
+    primary = [_comparison(study, test, found, catalogue) for test in study.primary]
+    secondary = [_comparison(study, test, found, catalogue) for test in study.secondary]
+    reason = untested(study, found) or _unrecorded([*primary, *secondary])
     results = []
-    for tests, corrected in ((study.primary, True), (study.secondary, False)):
+    for comparisons, corrected in ((primary, True), (secondary, False)):
         family = Family(
-            comparisons=[asked[test.name] for test in tests],
+            comparisons=comparisons,
             several="planned tests",
             one="one planned test",
             corrected=corrected,

@@ -8,7 +8,6 @@ import itertools
 import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from pathlib import Path
 
 import altair as alt
 import pandas as pd
@@ -37,8 +36,8 @@ def draw(
     files: dict[str, bytes] = {}
     for each in drawable(shown):
         kind = _kind(each)
-        own, of_recipe = f"{each.file}-{kind}", f"{each.file}-{each.recipe_id}-{kind}"
-        name = unused({Path(file).stem for file in files}, own, of_recipe) + ".svg"
+        stems = {file.removesuffix(f"-{kind}.svg") for file in files}
+        name = f"{unused(stems, each.file, f'{each.file}-{each.recipe_id}')}-{kind}.svg"
         names[each], files[name] = name, (form or render.svg)(CHARTS[kind](each))
     return names, files
 

@@ -18,6 +18,7 @@ def paired(result: Result, names: tuple[str, str], colors: tuple[str, str]) -> a
     measure = result.measure
     values = result.pairs.rename(columns=dict(zip(("ours", "theirs"), names, strict=True)))
     points = values.rename_axis("seed").reset_index().melt("seed", var_name="scheme")
+    averages = points.groupby("scheme").value.mean().map(measure.shown).reset_index()
     points = points.astype({"seed": str}).assign(value=points.value.map(measure.shown))
     axis = alt.Axis(labelAngle=0, labelFontWeight="bold", labelOverlap=False)
     x = alt.X("scheme:N", sort=list(names), title=None, axis=axis)
@@ -27,6 +28,7 @@ def paired(result: Result, names: tuple[str, str], colors: tuple[str, str]) -> a
     base = alt.Chart(points).encode(x=x, y=y)
     joined = base.mark_line(color=PAIRED, strokeWidth=1, opacity=0.7).encode(detail="seed:N")
     dots = base.mark_circle(size=55, opacity=0.9).encode(color=color, tooltip=["seed", "value"])
-    means = base.mark_tick(thickness=3, size=34).encode(y=y.aggregate("mean"), color=color)
+    averaged = base.properties(data=averages) if measure.is_log else base  # geometric means
+    means = averaged.mark_tick(thickness=3, size=34).encode(y=y.aggregate("mean"), color=color)
     width = max(WIDTH, 2 * LETTER * max(map(len, names)))
     return alt.layer(joined, dots, means).properties(width=width, height=HEIGHT)
