@@ -3,8 +3,8 @@
 Paired differences are drawn from those of kept runs, around their mean, and moved by a true
 difference. Equal schemes are drawn twice: with random signs, as if each pair could be exchanged,
 which the test assumes, so that it is right by construction; and with signs and shape as kept, which
-are skewed where a few runs fail. Learning rates are not simulated. Each time a search of five pairs decides the number of pairs, as `compare` does, and the sign-flip
-test answers.
+are skewed where a few runs fail. Learning rates are not simulated. Each time a search of five pairs
+decides the number of pairs, as `compare` does, and the sign-flip test answers.
 """
 
 import sys

@@ -8,7 +8,6 @@ computes what rope_lab computes, with a cache and with padding: run it with pyte
 import ast
 import json
 import re
-import sys
 from pathlib import Path
 from string import Template
 
@@ -26,6 +25,21 @@ TITLE = Template(
 # The test beside it compares it with rope_lab. Licence: MIT, see https://opensource.org/license/mit
 """
 )
+IMPORTS = {  # of all parts of a file
+    "torch": """from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn""",
+    "transformers": """from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaAttention""",
+}
 ENDS = {
     "torch": Template(
         '''class ${short}Attention(PositionAttention):
@@ -57,19 +71,15 @@ def supported() -> list[str]:
 
 def exported(name: str, target: str) -> str:
     """The file of a supported scheme."""
-    imports: set[str] = set()
     about, bodies = {}, []
     for part in ("base", name, f"to_{target}"):
-        source = (PARTS / f"{part}.py").read_text("utf-8")
-        lines, body = split_imports(source)
-        imports |= {line for line in lines if "rope_lab" not in line}
-        about[part] = ast.get_docstring(ast.parse(source))
+        about[part], body = split((PARTS / f"{part}.py").read_text("utf-8"))
         bodies.append(body)
     short = short_name(name)
     end = ENDS[target].substitute(short=short, name=name)
     title = TITLE.substitute(mark=MARK, about=f"{short} for {target}.")
     texts = "\n\n".join([about[name], about[f"to_{target}"], about["base"]])
-    return "\n\n".join([f'{title}"""{texts}\n"""', grouped(imports), *bodies, end])
+    return "\n\n".join([f'{title}"""{texts}\n"""', IMPORTS[target], *bodies, end])
 
 
 def short_name(name: str) -> str:
@@ -78,46 +88,13 @@ def short_name(name: str) -> str:
     return re.search(r"class (\w+)Position\(", text)[1]
 
 
-def split_imports(source: str) -> tuple[list[str], str]:
-    """The import lines of a module, each name's on its own, and the rest without the module's
-    docstring.
-    """
+def split(source: str) -> tuple[str, str]:
+    """The docstring of a module, and all behind its imports."""
     tree = ast.parse(source)
-    lines, imports = source.splitlines(), []
-    skipped = set()
-    for number, node in enumerate(tree.body):
-        is_import = isinstance(node, ast.Import | ast.ImportFrom)
-        if is_import:
-            imports.append(ast.unparse(node))
-        if is_import or (number == 0 and isinstance(node, ast.Expr)):
-            skipped |= {*range(node.lineno - 1, node.end_lineno)}
-    kept = [line for number, line in enumerate(lines) if number not in skipped]
-    return imports, "\n".join(kept).strip() + "\n"
-
-
-def grouped(imports: set[str]) -> str:
-    """Import lines as one block each for Python's own modules and others; of one module the names
-    together.
-    """
-    names: dict[str, set[str]] = {}
-    plain = []
-    for line in imports:
-        module, _, imported = line.removeprefix("from ").partition(" import ")
-        if imported:
-            names.setdefault(module, set()).update(imported.split(", "))
-        else:
-            plain.append(line)
-    lines = plain + [
-        f"from {module} import {', '.join(sorted(each))}" for module, each in names.items()
-    ]
-    own = [line for line in lines if line.split()[1].partition(".")[0] in sys.stdlib_module_names]
-    others = [line for line in lines if line not in own]
-    return "\n".join([*sorted(own), "", *sorted(others, key=by_import)])
-
-
-def by_import(line: str) -> tuple[bool, str]:
-    """`import x` before `from x import y`, as ruff sorts them."""
-    return line.startswith("from"), line
+    rest = tree.body[1:]
+    first = next(node for node in rest if not isinstance(node, ast.Import | ast.ImportFrom))
+    body = "\n".join(source.splitlines()[first.lineno - 1 :])
+    return str(ast.get_docstring(tree)), body.strip() + "\n"
 
 
 def write(name: str, target: str, folder: Path) -> list[Path]:

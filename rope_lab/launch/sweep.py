@@ -122,10 +122,9 @@ def launch(
             _begin(waiting, settings, stopping, shows_scores)
             for job in waiting:
                 before, now = records[job], job.record()
-                if job.cfg.fresh and now == before:  # it did not begin
-                    has_ended = before["status"] in OUTCOMES
-                    now = {"status": summary.NOT_AGAIN if has_ended else "not run"}
-                records[job] = now
+                has_begun = now != before or not job.cfg.fresh
+                not_again = summary.NOT_AGAIN if before["status"] in OUTCOMES else "not run"
+                records[job] = now if has_begun else {"status": not_again}
         all_ended = all(record["status"] in OUTCOMES for record in records.values())
         say(summary.text(records, name, not begin, shows_scores or all_ended))
     if stopping.caught:

@@ -159,7 +159,8 @@ class Result:
         """
         asked = self.comparison
         guess = asked.report.guess
-        if guess is None or asked.measure != asked.report.measure or self.pairs.empty:
+        is_own = asked.measure == asked.report.measure and not self.family.planned
+        if guess is None or not is_own or self.pairs.empty:
             return False
         variance = guess * (1 - guess) / (asked.ours.runs[0].problems * len(self.pairs))
         return max(self.means) / self.measure.times <= guess + 2 * math.sqrt(variance)

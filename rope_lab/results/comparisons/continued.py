@@ -156,10 +156,13 @@ def steps_until_as_good(continued: Continued, key: Key) -> list[float]:
     at_end = {run.seed: run.final(metric) for run in untrained}
     found = []
     for run in continued.ways[key]:
-        first, parents = math.inf, at_end
-        for step, value in reversed(run.points(metric)):
-            if sign * value < sign * parents[run.seed]:
-                break
-            first, parents = float(step), before
-        found.append(math.inf if run.status == "diverged" else first)
+        points = run.points(metric)
+        parents = [before[run.seed]] * (len(points) - 1) + [at_end[run.seed]]
+        since = 0.0
+        for (step, value), parent in zip(points, parents, strict=True):
+            if since == math.inf:
+                since = float(step)
+            if sign * value < sign * parent:
+                since = math.inf  # until the next step
+        found.append(math.inf if run.status == "diverged" else since)
     return found

@@ -164,13 +164,13 @@ class Catalogue(SimpleNamespace):
         A scheme with settings in its name has the colour of the plain one, unless another of that
         is `beside` it.
         """
-        names = {scheme, *beside}
-        plain = scheme.partition(" ")[0]
-        alone = [name.partition(" ")[0] for name in names].count(plain) == 1
-        known = scheme if scheme in self.schemes or not alone else plain
         colors = {name: each["color"] for name, each in self.schemes.items() if "color" in each}
-        if known in colors:
-            return colors[known]
+        if scheme in colors:
+            return colors[scheme]
+        names, plain = {scheme, *beside}, scheme.partition(" ")[0]
+        is_alone = [name.partition(" ")[0] for name in names].count(plain) == 1
+        if plain in colors and is_alone and scheme not in self.schemes:
+            return colors[plain]
         others = sorted(names - colors.keys())
         return SPARE_COLORS[others.index(scheme) % len(SPARE_COLORS)]
 

@@ -88,7 +88,7 @@ class Measure:
         if not run.ended or (diverged and self.diverged is None):
             return math.nan
         if self.at in ("first step", "log steps", "ever reached"):
-            return self._of_step(math.inf if diverged else self._first_step(run), run)
+            return self._of_step(run)
         value = self.diverged if diverged else self._value(run)
         return float(self._reaches(value)) if self.at == "reached" else value * self.times
 
@@ -102,18 +102,18 @@ class Measure:
         every = map(self.of, runs)
         return [value for value in every if not math.isnan(value)]
 
-    def _of_step(self, first: float, run: Run) -> float:
+    def _of_step(self, run: Run) -> float:
+        """From the first step that reaches it, which a diverged run never does."""
+        first, points = math.inf, run.points(self.metric)
+        if run.status != "diverged":
+            reached = [step for step, value in points if self._reaches(value)]
+            first = float(min(reached, default=math.inf if points else math.nan))
         if self.at == "first step" or math.isnan(first):
             return first
         if self.at == "ever reached":
             return float(first < math.inf)
-        never = run.settings["train.steps"] + run.settings.get("eval.every", 0)
-        return math.log(max(min(first, never), 1))
-
-    def _first_step(self, run: Run) -> float:
-        points = run.points(self.metric)
-        reached = [step for step, value in points if self._reaches(value)]
-        return float(min(reached, default=math.inf if points else math.nan))
+        end = run.settings["train.steps"] + run.settings.get("eval.every", 0)
+        return math.log(max(min(first, end), 1))
 
     def _value(self, run: Run) -> float:
         if self.at == "mean":
