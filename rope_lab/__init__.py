@@ -16,8 +16,19 @@ from typing import Any as _Any
 
 __version__ = "0.1.0"
 STARTED = _time.time()  # of the program, nearly
-__all__ = ["__version__", "compare", "fit", "results", "scheme", "tasks"]
+__all__ = [
+    "ConfigError",
+    "Stopped",
+    "__version__",
+    "compare",
+    "fit",
+    "results",
+    "scheme",
+    "tasks",
+]
 _HOME = {
+    "ConfigError": "rope_lab.text",
+    "Stopped": "rope_lab.experiments.launching",
     "compare": "rope_lab.comparing.command",
     "fit": "rope_lab.notebook",
     "scheme": "rope_lab.notebook",

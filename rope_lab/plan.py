@@ -7,13 +7,14 @@ before its last run has ended.
 
 from pathlib import Path
 
+from rope_lab.places import RESULTS
 from rope_lab.results.plans.evidence import removed
 from rope_lab.results.plans.outcomes import read
-from rope_lab.results.plans.study import PLAN, load
+from rope_lab.results.plans.study import NAME, load
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.views.plan_page import HEAD, section
 from rope_lab.results.views.tables import Strong, bullets, write_page
-from rope_lab.text import Words, argument_parser, errors_as_exit
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, short_path
 
 COMPARED = "compare/*/verdict.md"  # pages of rope-lab compare, beside results/plan.yaml
 
@@ -21,8 +22,10 @@ COMPARED = "compare/*/verdict.md"  # pages of rope-lab compare, beside results/p
 @errors_as_exit()
 def main(arguments: Words = None) -> None:
     parser = argument_parser("plan", __doc__)
-    parser.add_argument("plan", nargs="?", type=Path, default=PLAN, metavar="PLAN.yaml")
+    parser.add_argument("plan", nargs="?", type=Path, default=RESULTS / NAME, metavar="PLAN.yaml")
     path = parser.parse_args(arguments).plan
+    if not path.exists():
+        raise ConfigError(f"{short_path(path)}: there is no plan; name one, PLAN.yaml")
     studied, left_out = read(path, Catalogue())
     families = [results[0].family for results in studied]
     problems = left_out + [flaw.line for family in families for flaw in family.flaws]

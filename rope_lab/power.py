@@ -23,7 +23,15 @@ from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import against
 from rope_lab.results.views.tables import NONE, Row, Strong, Table, bullets, escaped, markdown
 from rope_lab.results.views.terminal import say_markdown
-from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, nearest
+from rope_lab.text import (
+    FIND_RUNS,
+    ConfigError,
+    Words,
+    argument_parser,
+    errors_as_exit,
+    nearest,
+    short_path,
+)
 
 PAIRS = (3, 5, 8, 16, 32)
 NOTES = [
@@ -118,6 +126,8 @@ def main(arguments: Words = None) -> None:
         raise ConfigError(f"--difference {given.difference:g}: must be a number above 0")
     folders = folders_of_runs(given.folders) if given.folders else with_those_below(RESULTS)
     runs = read_or_warn(folders)
+    if not runs:
+        raise ConfigError(f"{short_path(RESULTS)}: there are no runs; {FIND_RUNS}")
     for name in ("task", "scale"):
         asked, known = getattr(given, name), {getattr(run, name) for run in runs}
         if asked not in (None, *known):

@@ -27,10 +27,20 @@ from rope_lab.results.plans.rates import SEARCH_SEED
 from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
 from rope_lab.searches import OWN, Best, Case, best_rates, bill_of, case_of, searched_rates
 from rope_lab.shipped import choices
-from rope_lab.text import ConfigError, Record, Words, argument_parser, filled, nearest, say, show
+from rope_lab.text import (
+    ConfigError,
+    Record,
+    Words,
+    argument_parser,
+    filled,
+    flat,
+    nearest,
+    say,
+    show,
+)
 from rope_lab.train import config
 from rope_lab.train.overrides import key_of, split_hydra, typed
-from rope_lab.train.plugin import sources_of
+from rope_lab.train.plugin import FILE, sources_of
 from rope_lab.train.trainer import CORES
 
 REST = "*"  # all schemes that the table does not name
@@ -134,9 +144,22 @@ class RunTable:
 def of_study(study: Study) -> RunTable:
     """The runs of a planned study. Raises ConfigError."""
     _check_code(study)
+    _check_task(study)
     settings = [f"{key}={typed(value)}" for key, value in study.settings.items()]
     block = Block(study.task, study.scale, study.seeds, settings)
     return RunTable(study.hypothesis, [block], study.digest)
+
+
+def _check_task(study: Study) -> None:
+    """Raises ConfigError unless the plan names every setting of the user's own task."""
+    if not FILE.fullmatch(study.task):
+        return
+    every = flat({"task": config.load(f"task={study.task}").task})
+    lacking = {key: each for key, each in every.items() if key not in study.settings}
+    lacking.pop("task._target_", None)
+    if lacking:
+        line = ", ".join(f"{key}: {show(each)}" for key, each in lacking.items())
+        raise ConfigError(f"{study.name}: the plan does not fix its task; add {line} to settings")
 
 
 def _check_code(study: Study) -> None:

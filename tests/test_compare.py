@@ -131,9 +131,10 @@ def test_every_run_records_the_digest_of_its_plan(ended):
 def test_an_edited_file_leaves_the_verdict_to_its_copy(again):
     (again / "mine.py").write_text(OTHER)
     before = verdict_of(again)
-    run(again)
+    said = run(again)
     assert verdict_of(again) == before
     assert "mine.py was edited" in (again / "it" / "verdict.md").read_text()
+    assert "mine.py was edited" in said.stdout
 
 
 @pytest.mark.slow

@@ -106,8 +106,6 @@ def test_a_saved_llama_brings_its_code_along(folder):
 def test_what_cannot_be_exported_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="t5_bias: cannot be exported; there are fox"):
         command.main(["t5_bias", "--to", "torch", "--out", str(tmp_path)])
-    with pytest.raises(SystemExit, match="is not a folder"):
-        command.main(["fox", "--to", "torch", "--out", str(tmp_path / "none")])
 
 
 def test_a_file_of_others_is_not_overwritten(tmp_path):
@@ -115,3 +113,14 @@ def test_a_file_of_others_is_not_overwritten(tmp_path):
     with pytest.raises(SystemExit, match=r"test_fox_torch\.py: was not written by this command"):
         command.main(["fox", "--to", "torch", "--out", str(tmp_path)])
     assert [path.name for path in tmp_path.iterdir()] == ["test_fox_torch.py"]
+
+
+def test_an_edited_export_stays(tmp_path):
+    words = ["rope", "--to", "torch", "--out", str(tmp_path / "new")]
+    command.main(words)
+    command.main(words)  # the same content
+    file = tmp_path / "new" / "rope_torch.py"
+    file.write_text(f"{file.read_text()}# mine\n")
+    with pytest.raises(SystemExit, match="was edited"):
+        command.main(words)
+    assert file.read_text().endswith("# mine\n")

@@ -136,7 +136,8 @@ import rope_lab, sys
 print(dir(rope_lab), {"torch", "pandas"} & {*sys.modules})
 """
     done = call(tmp_path, "-c", code)
-    names = ["__version__", "compare", "fit", "results", "scheme", "tasks"]
+    names = ["ConfigError", "Stopped", "__version__", "compare", "fit", "results", "scheme"]
+    names.append("tasks")
     assert done.stdout.strip() == f"{names} set()", done.stderr
     assert (ROOT / "rope_lab" / "py.typed").exists()
 

@@ -33,7 +33,7 @@ MISTAKES = {
     "task=additions": "did you mean addition?",
     "scale=small": "there are full_width, length, paper, quick, reduced",
     "scale=paper task=indirect_indexing": "task=indirect_indexing has quick",
-    "-m position=rope,rop": "no such file in conf/position/; did you mean rope?",
+    "-m position=rope,rop": "no such scheme; did you mean rope?",
     "~position": "did you mean none?",
     "+position=rope": "position",
     # settings of a task or scheme

@@ -21,8 +21,9 @@ from judged import (
     runs_of,
     said,
 )
+from sources import block
 
-from rope_lab import files, table
+from rope_lab import files, plan, table
 from rope_lab.results.plans import study as studies
 from rope_lab.text import ConfigError
 
@@ -122,6 +123,26 @@ def test_a_plan_outside_of_our_repository_can_be_confirmed(tmp_path, digest):
     assert outcome_of(planned_page(plan)) == "confirmed"
     plan.write_text(plan.read_text().replace("more problems right", "fewer problems right"))
     assert outcome_of(planned_page(plan)) == "ahead; planned, but not as committed"
+
+
+def test_a_plan_of_ones_own_task_names_its_settings(tmp_path, monkeypatch):
+    """Before the first run: afterwards they could have been chosen."""
+    monkeypatch.chdir(tmp_path)
+    source = block("Your own task", "python")
+    both = f"{{backwards.py: {digest_of(source)}, mine.py: "
+    text = fixed(MINE).replace("{mine.py: ", both)
+    text = text.replace("task: substring_by_index", "task: ./backwards.py")
+    put(tmp_path, text.replace("scale: reduced", "scale: quick"), mine=MINE, backwards=source)
+    with pytest.raises(ConfigError, match="does not fix its task; add task"):
+        table.find("plan.yaml")
+    for name in ("mine", "backwards"):
+        sys.modules.pop(name, None)
+
+
+def test_without_a_plan_nothing_is_written(tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match="there is no plan"):
+        plan.main([str(tmp_path / "plan.yaml")])
+    assert not list(tmp_path.iterdir())
 
 
 def test_runs_of_a_plan_record_its_digest(tmp_path, monkeypatch):

@@ -29,7 +29,9 @@ def beside_rope(tmp_path, monkeypatch):
     plugin.forget_files()
     monkeypatch.setattr(score, "RESULTS", tmp_path / "results")
     (tmp_path / "results").mkdir()
-    command(["rope", *WORDS, "train.precision=float32", "--out", "rope"], tmp_path, score.main)
+    with monkeypatch.context() as patch:
+        patch.setattr(score, "_say_beside_whom", lambda settings: None)
+        command(["rope", *WORDS, "train.precision=float32", "--out", "rope"], tmp_path, score.main)
     keep(read(tmp_path / "rope" / "runs")[0], tmp_path / "results")
     yield tmp_path
     plugin.forget_files()
@@ -83,6 +85,14 @@ def test_only_a_task_without_its_text_is_left_out(tmp_path, monkeypatch, error, 
     assert (said.returncode, "is left out" in said.stdout) == (status, error is MissingText)
     with pytest.raises(MissingText):
         corpus.locate("none.txt")
+
+
+def test_without_kept_runs_nothing_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(score, "RESULTS", tmp_path / "results")
+    said = command(["rope", *WORDS], tmp_path, score.main)
+    assert said.returncode == 2
+    assert "there are no kept runs to stand beside" in said.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_ranks_are_means_over_tasks_of_all_schemes():

@@ -29,7 +29,7 @@ from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.results.comparisons.words import CONFIRMED, NOT_TESTED, REVERSED, UNDECIDED
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.views.verdict import Verdict
-from rope_lab.results.views.verdict_page import PAGE, as_json
+from rope_lab.results.views.verdict_page import EDITED, PAGE, as_json
 from rope_lab.text import (
     Record,
     Words,
@@ -54,7 +54,7 @@ def compare(
     measure: str = "score",
     difference: float | None = None,
     search: str = "5x5",
-    most_pairs: int = MOST_PAIRS,
+    pairs_at_most: int = MOST_PAIRS,
     name: str = "",
     out: str | Path | None = None,
     jobs: int | None = None,
@@ -69,7 +69,7 @@ def compare(
     difference: the smallest one of interest, in the unit of tables (default: 5 points of a share,
                 2% of the baseline's loss, 10% of the steps)
     search:     learning rates times seeds
-    most_pairs: of the verdict
+    pairs_at_most: of the verdict
     name:       of our scheme on the page
     out:        the folder of the comparison (default: below results/compare)
     jobs:       parallel runs; None: one per core
@@ -77,7 +77,7 @@ def compare(
     budget:     of both stages, `2h` or `30min`: a larger bill is refused
 
     Raises ConfigError, and Stopped if there is no verdict yet: the same call then resumes. Messages
-    name the options of the command line; of `most_pairs` it is --pairs-at-most.
+    name the options of the command line.
     """
     plugin.forget_files()
     hydra, settings = split_hydra(overrides)
@@ -93,7 +93,7 @@ def compare(
         measure=measure,
         search=rates_and_seeds(search, "5x5; 3 rates and 2 seeds", least_seeds=2),
         difference=difference,
-        most_pairs=most_pairs,
+        most_pairs=pairs_at_most,
         label=name,
         overrides=tuple(settings),
         launcher=sweep.side_by_side(hydra, jobs),
@@ -118,7 +118,6 @@ def _parser() -> ArgumentParser:
     add("--search", default="5x5", metavar="RATESxSEEDS", help="default: 5x5, at least 3x2")
     add(
         "--pairs-at-most",
-        dest="most_pairs",
         type=int,
         default=MOST_PAIRS,
         metavar="N",
@@ -142,6 +141,8 @@ def main(arguments: Words = None) -> None:
         verdict = compare(*asked, *words, **options)
         found.update(as_json(verdict))
         paragraph = filled(verdict.paragraph, indent="")
+        for name in verdict.edited:
+            say(filled(f"{name} {EDITED}; --out FOLDER begins one of the new file", indent=""))
         say(f"\n{verdict.word}\n\n{paragraph}\n\n{short_path(verdict.folder / PAGE)}")
         return STATUS.get(verdict.word, NOT_PLANNED)
 

@@ -112,8 +112,12 @@ def write(name: str, target: str, folder: Path) -> list[Path]:
         folder / f"{module}.py": exported(name, target),
         folder / f"test_{module}.py": f"{MARK} The parity test of {module}.py.\n{filled}",
     }
-    for path in contents:
+    for path, content in contents.items():
         check_ours(path, MARK)
+        if path.exists() and path.read_bytes() != content.encode():
+            stays = "was edited, or another version wrote it, and stays; move it away"
+            raise ConfigError(f"{path}: {stays}, or choose another folder, --out FOLDER")
+    folder.mkdir(parents=True, exist_ok=True)
     for path, content in contents.items():
         write_whole(path, content.encode())
     return [*contents]
@@ -127,7 +131,5 @@ def main(arguments: Words = None) -> None:
     parser.add_argument("--to", choices=TARGETS, required=True)
     parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="default: here")
     given = parser.parse_args(arguments)
-    if not given.out.is_dir():
-        raise ConfigError(f"--out {given.out}: is not a folder")
     for path in write(given.scheme, given.to, given.out):
         say(f"written: {path}")

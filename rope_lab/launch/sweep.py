@@ -1,6 +1,8 @@
 """Sweeps: launch and report a list of runs, from a grid (`-m`) or a table."""
 
+import errno
 import functools
+import os
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -171,6 +173,8 @@ def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: 
         # Made here, so that a machine of a cluster notices if it does not see the folder.
         for out in {job.cfg.out for job in jobs}:
             Path(out).mkdir(parents=True, exist_ok=True)
+            if not os.access(out, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), out)
         launcher(every, stopping, settings | {"at_once": at_once})
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None

@@ -102,6 +102,10 @@ def write() -> None:
     """Write the page of the board. Raises ConfigError for an entry that is refused."""
     kept = read_or_warn(with_those_below(RESULTS))
     entries = sorted(path.parent for path in BOARD.glob(f"*/{ENTRY}"))
+    if not (kept or entries):
+        raise ConfigError(
+            f"{short_path(RESULTS)}: there are no kept runs, and no entries in board/"
+        )
     every, lines = list(kept), []
     for folder in entries:
         if found := problems(folder):

@@ -28,7 +28,7 @@ from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.rates import Cell
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.folders import read, read_or_warn, with_those_below
+from rope_lab.results.records.folders import is_kept, read, read_or_warn, with_those_below
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import tables
@@ -44,11 +44,12 @@ from rope_lab.text import (
     say,
     short_path,
 )
-from rope_lab.train.overrides import split_hydra
+from rope_lab.train.overrides import key_of, split_hydra
 from rope_lab.train.run_folder import OUTCOMES
 from rope_lab.train.trainer import resolve
 
 PROTOCOL = yaml.safe_load((CONF / "score.yaml").read_text("utf-8"))
+OF_NO_RECIPE = ("device", "threads", "corpus", "task.path", "wandb.", "train.precision")
 PAGE, MAP, TEX, CSV = "score.md", "score.svg", "score.tex", "score.csv"
 HEAD = """# Scores of {title}
 
@@ -78,6 +79,7 @@ def score(
     launching.check_writable(out)
     check_ours(scheme, out)
     launcher = sweep.side_by_side(hydra, jobs)
+    _say_beside_whom(settings)
     left_out = []
     for task in tasks:
         of_task = jobs_of(scheme, task, settings, out)
@@ -95,6 +97,17 @@ def score(
     for line in left_out:
         say(filled(line))
     return EXIT_FAILED if left_out else 0
+
+
+def _say_beside_whom(settings: Sequence[str]) -> None:
+    """Before the first run, what its page needs. Raises ConfigError if no scheme has kept runs."""
+    if not any(map(is_kept, with_those_below(RESULTS))):
+        where = "clone the repository, whose results/ has those of other schemes, and score there"
+        raise ConfigError(f"{short_path(RESULTS)}: there are no kept runs to stand beside; {where}")
+    own = [word for word in settings if not key_of(word).startswith(OF_NO_RECIPE)]
+    if own:
+        only = "its page has only schemes whose kept runs have the same settings"
+        say(filled(f"{' '.join(own)}: {only}"))
 
 
 def check_ours(scheme: str, out: Path) -> None:
@@ -145,7 +158,7 @@ def write(scheme: str, out: Path, settings: Sequence[str]) -> None:
     setups = setups_of([*kept, *mine], Catalogue())
     shown = [each for each in all_columns(setups) if each.setup.recipe_id in recipes]
     if not shown:
-        say("no page yet: other settings than the recipe's have no other scheme's runs beside")
+        say("no page: no other scheme has kept runs with these settings")
         return
     head = HEAD.format(title=Catalogue().title(recorded_name(scheme)), rule=PROTOCOL["rule"])
     table = scores.write(out / PAGE, shown, head)

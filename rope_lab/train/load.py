@@ -104,7 +104,9 @@ def load_run(
     model = build_model(cfg, len(task.alphabet))
     saved = checkpoint.load(folder)
     if saved is None:
-        raise ConfigError(f"{folder}: has no checkpoint yet")
+        raise ConfigError(
+            f"{folder}: has no checkpoint; the training command goes on, or fresh=true repeats it"
+        )
     if saved["run_id"] != content["run_id"]:
         raise ConfigError(f"{folder}: its checkpoint is of another run, {saved['run_id']}")
     check_files(folder, content)

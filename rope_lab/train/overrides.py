@@ -24,6 +24,7 @@ from rope_lab.train.settings import declared
 GROUPS = (*SWAPPED, "scale")  # of conf/: a run takes one file of each
 SETTINGS = {name: field.default.description for name, field in declared().items()}
 SYNTAX = re.compile(r"""[,'"(){}\[\]$\\:=]""")  # of Hydra's lists, functions and quotes
+NOUNS = {"position": "scheme"}  # where another word is better than the setting's
 HELP = "--help shows every setting"
 OPTIONS = {"-h": "--help", "--help": "--help", "-m": "-m", "--multirun": "-m"}
 
@@ -142,7 +143,9 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[Override], list[str
             if key in SWAPPED and os.path.isfile(f"{value}.py"):
                 here = "" if "/" in str(value) else "./"
                 hint = f"did you mean {key}={here}{value}.py?"
-            raise ConfigError(f"{key}={show(value)}: there is no such file in conf/{key}/; {hint}")
+            raise ConfigError(
+                f"{key}={show(value)}: there is no such {NOUNS.get(key, key)}; {hint}"
+            )
         elif not ((CONF / key).is_dir() or override.is_delete()):
             text = "++" + text.lstrip("+")
             values.append(override)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rope_lab import __version__
 from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
@@ -230,7 +231,10 @@ def p_text(p: float) -> str:
 def _fixed(verdict: Verdict) -> str:
     """What was fixed before the runs, and with which code."""
     seeds = numbers(verdict.result.seeds)
-    which = f"plan {verdict.family.study.digest}, rope_lab at commit {verdict.run.commit}"
+    code = f"at commit {verdict.run.commit}"
+    if verdict.run.commit == "unknown":  # of an installed package
+        code = __version__
+    which = f"plan {verdict.family.study.digest}, rope_lab {code}"
     fixed = (
         f"Rates, seeds ({seeds}, used by no known run), their number and the test were fixed "
         f"before the first of these runs ({which})."

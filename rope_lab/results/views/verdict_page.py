@@ -15,6 +15,7 @@ from rope_lab.results.views.verdict import Verdict, p_text
 from rope_lab.results.views.verdicts import gain_text, ratio
 from rope_lab.shipped import choices
 
+EDITED = "was edited after the plan was frozen: the verdict is of its copy"
 PAGE, FIGURE = "verdict.md", "verdict.svg"
 EVIDENCE = (
     "Every run records the digest of the plan. That shows that the runs were made for this plan, "
@@ -165,8 +166,7 @@ def warnings(verdict: Verdict) -> list[str]:
     lines: list[str] = []
     ours = verdict.names[0]
     for name in verdict.edited:
-        line = f"{name} was edited after the plan was frozen: the verdict is of its copy."
-        lines.append(Strong(line))
+        lines.append(Strong(f"{name} {EDITED}."))
     if verdict.relatives:
         near = ", ".join(verdict.relatives)
         lines.append(
