@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rope_lab import __version__
+import rope_lab
 from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
@@ -233,7 +233,7 @@ def _fixed(verdict: Verdict) -> str:
     seeds = numbers(verdict.result.seeds)
     code = f"at commit {verdict.run.commit}"
     if verdict.run.commit == "unknown":  # of an installed package
-        code = __version__
+        code = rope_lab.__version__
     which = f"plan {verdict.family.study.digest}, rope_lab {code}"
     fixed = (
         f"Rates, seeds ({seeds}, used by no known run), their number and the test were fixed "
