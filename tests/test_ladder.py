@@ -359,19 +359,23 @@ def test_one_command_trains_a_ladder(tmp_path):
 
 
 @pytest.mark.claims
-def test_the_page_over_sizes_says_what_its_rows_say():
+@pytest.mark.parametrize(
+    ("folder", "layers"),
+    [("sizes", {64: 4, 96: 5, 160: 6}), ("sizes_prefix", {48: 3, 64: 4, 96: 4})],
+)
+def test_the_page_over_sizes_says_what_its_rows_say(folder, layers):
     """The table of leads, from the rows beside the page."""
-    text = (ROOT / "results" / "sizes" / "README.md").read_text("utf-8").replace("−", "-")
-    runs = [run for run in read_kept(ROOT / "results" / "sizes")[0] if run.seed >= 200]
+    text = (ROOT / "results" / folder / "README.md").read_text("utf-8").replace("−", "-")
+    runs = [run for run in read_kept(ROOT / "results" / folder)[0] if run.seed >= 200]
     for scheme in ("roper", "pope", "partial_key_offset"):
         rungs = []
-        for width, parameters in ((64, 196_608), (96, 552_960), (160, 1_843_200)):
+        for width, depth in layers.items():
             of_size = [run for run in runs if run.settings["model.d_model"] == width]
             both = {
                 name: [run for run in of_size if run.position == name] for name in (scheme, "rope")
             }
             assert [len(each) for each in both.values()] == [3, 3]
-            rungs.append(Rung(str(width), parameters, both))
+            rungs.append(Rung(str(width), sizes.parameters(width, depth), both))
         report = ladder_page.Catalogue().report_of(runs[0])
         lead = Lead(rungs, scheme, "rope", {scheme: scheme, "rope": "rope"}, report)
         cells = [*(t_interval(each) for each in lead.by_size), lead.slope]
