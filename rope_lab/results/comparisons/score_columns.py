@@ -156,16 +156,13 @@ def mean_ranks(tasks: list[Column]) -> pd.DataFrame:
         scores = [round(column.scores[name].mean(), DIGITS) for name in names]
         ranks[column.title] = rankdata(-np.array(scores))
     table = pd.DataFrame(ranks, index=names).T
-    rows = []
+    rows = {}
     for name in table.mean().sort_values(kind="stable").index:
-        found = t_interval(table[name])
-        behind = t_interval(table[name] - table[rows[0]["scheme"] if rows else name])
+        best = next(iter(rows), name)
+        found, behind = t_interval(table[name]), t_interval(table[name] - table[best])
         low, high = max(1.0, found.low), min(float(len(names)), found.high)
-        first = not behind.low > 0
-        rows.append({"scheme": name, "mean": found.mean, "low": low, "high": high, "first": first})
-    return pd.DataFrame(rows, columns=["scheme", "mean", "low", "high", "first"]).set_index(
-        "scheme"
-    )
+        rows[name] = (found.mean, low, high, not behind.low > 0)
+    return pd.DataFrame.from_dict(rows, "index", columns=["mean", "low", "high", "first"])
 
 
 def _at_best_rate(table: pd.DataFrame) -> pd.Series:
