@@ -13,6 +13,7 @@ import pytest
 from conftest import ROOT, TINY, only_folder
 from trained import command, metrics_of
 
+from rope_lab import files
 from rope_lab.train import checkpoint, loop, run_folder, stop
 from rope_lab.train.stop import SIGNALS, Stop
 
@@ -58,6 +59,16 @@ def children(process: subprocess.Popen) -> list[int]:
     )
     _, *found = [int(line) for line in done.stdout.split()] or [0]
     return found
+
+
+def trainer_of(out: Path, steps: int) -> int:
+    """The id of the process that trains the run of so many steps, once it has begun."""
+    while True:
+        for path in out.glob("*/run.json"):
+            content = run_folder.read(path.parent)
+            if content and content["config"]["train"]["steps"] == steps:
+                return files.lease(path.parent).owner.pid
+        time.sleep(0.05)
 
 
 def assert_saved(out: Path, interrupted: int, finished: int = 0) -> None:
@@ -123,7 +134,7 @@ def test_a_signal_to_a_table_is_passed_on(tmp_path):
 @pytest.mark.slow
 def test_a_signal_to_one_run_stops_that_run_alone(tmp_path):
     process = started([*SWEEP, "train.steps=600,1000000"], tmp_path, shown=2)
-    os.kill(max(children(process)), signal.SIGTERM)  # the second
+    os.kill(trainer_of(tmp_path / "runs", steps=1_000_000), signal.SIGTERM)
     assert wait_for_all(process, tmp_path) == (1, "")
     assert "  interrupted: " in (tmp_path / "out").read_text()
     assert_saved(tmp_path / "runs", interrupted=1, finished=1)
