@@ -7,6 +7,7 @@ hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs
 in this process.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import field, replace
 from itertools import product
@@ -158,7 +159,7 @@ def _check_task(study: Study) -> None:
     lacking = {key: each for key, each in every.items() if key not in study.settings}
     lacking.pop("task._target_", None)
     if lacking:
-        line = ", ".join(f"{key}: {show(each)}" for key, each in lacking.items())
+        line = ", ".join(f"{key}: {json.dumps(each)}" for key, each in lacking.items())
         raise ConfigError(f"{study.name}: the plan does not fix its task; add {line} to settings")
 
 

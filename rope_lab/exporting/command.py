@@ -117,6 +117,8 @@ def write(name: str, target: str, folder: Path) -> list[Path]:
         if path.exists() and path.read_bytes() != content.encode():
             stays = "was edited, or another version wrote it, and stays; move it away"
             raise ConfigError(f"{path}: {stays}, or choose another folder, --out FOLDER")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--out {folder}: is not a folder")
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in contents.items():
         write_whole(path, content.encode())

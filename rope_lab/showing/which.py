@@ -13,16 +13,11 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from rope_lab.places import RESULTS, ROOT
+from rope_lab.results.comparisons import words
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import FEWEST_SEEDS, Column, all_columns
 from rope_lab.results.comparisons.stats import Interval, t_interval
-from rope_lab.results.comparisons.words import (
-    CONFIRMED,
-    REFUTED,
-    REVERSED,
-    UNDECIDED,
-    plan_word,
-)
+from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.names import scheme_of
 from rope_lab.results.plans.study import STRICT
 from rope_lab.results.records.catalogue import Catalogue
@@ -35,7 +30,7 @@ from rope_lab.showing.measured import DIFFERENCE, Measured, verdicts
 
 GOALS = ROOT / "results" / "goals.yaml"
 BEST = 5  # schemes of a table
-DECISIVE = {CONFIRMED, REVERSED, REFUTED, UNDECIDED}
+DECISIVE = {words.CONFIRMED, words.REVERSED, words.REFUTED, words.UNDECIDED}
 CLEAR = 0.05  # below RoPE: less is not worth a warning
 SEARCHED, USUAL = "best of 3 rates", "one rate"
 HEAD = """# Which scheme for what
@@ -43,7 +38,8 @@ HEAD = """# Which scheme for what
 Begin with your goal. A gain is the score of a scheme minus RoPE's, paired by seed: the share of
 problems correct, or e^(−loss) of text and of Prefix. A table has the schemes whose 95% interval
 lies above 0; intervals are not corrected for the number of schemes. *Planned* tests were fixed
-before their runs; a scheme with one planned test of the same score has the numbers of that test.
+before their runs, some with other settings of model or training; in a table a scheme with just one
+has the numbers of that test.
 
 - **KV cache and step time** are relative to [RoPE's](../results/benchmark.md#kv-cache); – is not
   measured. Step times are medians in float32, the largest of several sizes. Content-dependent
@@ -89,8 +85,8 @@ class Ranked:
     @property
     def name(self) -> str:
         """`task scale`, or `task scale long` for the longest problems."""
-        words = [self.column.setup.task, self.column.setup.scale]
-        return " ".join([*words, "long"] if self.column.length else words)
+        named = f"{self.column.setup.task} {self.column.setup.scale}"
+        return f"{named} long" if self.column.length else named
 
     @cached_property
     def gains(self) -> dict[str, Interval]:
@@ -172,11 +168,11 @@ def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str
     ahead, lower, level = by_outcome(ranked, alike)
     rows = [row(name, ranked, every, measured) for name in ahead[:BEST]]
     parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
-    parts += sentences("", ahead[BEST:], lower, level, ranked, catalogue)
+    parts += sentences("", ahead[BEST:], lower, level, ranked, measured)
     others = [name for name in ranked.gains if name not in alike]
     if others:
         at_one = ", both at one learning rate"
-        parts += sentences(at_one, *by_outcome(ranked, others), ranked, catalogue)
+        parts += sentences(at_one, *by_outcome(ranked, others), ranked, measured)
     return parts
 
 
@@ -196,16 +192,23 @@ def sentences(
     lower: list[str],
     level: list[str],
     ranked: Ranked,
-    catalogue: Catalogue,
+    measured: Measured,
 ) -> list[str]:
     """A sentence for each outcome, with the schemes that have it; none without any."""
-    titled = {name: catalogue.title(name) for name in ranked.gains}
+    titled = {name: measured.catalogue.title(name) for name in ranked.gains}
     texts = {
-        "Higher than RoPE": [f"{titled[name]} {ranked.means(name)}" for name in ahead],
+        "Higher than RoPE": [higher(name, ranked, measured) for name in ahead],
         "Lower than RoPE": [f"{titled[name]} {ranked.gains[name].mean:+.3f}" for name in lower],
         "No difference shown": [titled[name] for name in level],
     }
     return [f"{begin}{how}: {escaped('; '.join(each))}." for begin, each in texts.items() if each]
+
+
+def higher(name: str, ranked: Ranked, measured: Measured) -> str:
+    """A scheme ahead, with both scores and the words of its planned tests."""
+    found = [plan_word(each) for each in tests_of(name, ranked.column, measured)]
+    tests = f" (planned: {', '.join(dict.fromkeys(found))})" if found else ""
+    return f"{measured.catalogue.title(name)} {ranked.means(name)}{tests}"
 
 
 def row(name: str, ranked: Ranked, every: list[Ranked], measured: Measured) -> dict[str, str]:
@@ -281,8 +284,8 @@ def planned(tests: list[Result], column: Column) -> str:
     if len(tests) == 1:
         return f"; planned test{where}: {plan_word(tests[0])}, {plan_page.text(tests[0])}"
     counts = Counter(map(plan_word, tests))
-    words = ", ".join(f"{count} {word}" for word, count in counts.items())
-    return f"; planned tests{where}: {words}"
+    counted = ", ".join(f"{count} {word}" for word, count in counts.items())
+    return f"; planned tests{where}: {counted}"
 
 
 def weakness(name: str, every: list[Ranked]) -> str:

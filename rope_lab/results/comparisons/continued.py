@@ -157,8 +157,8 @@ def steps_until_as_good(continued: Continued, key: Key) -> list[float]:
     found = []
     for run in continued.ways[key]:
         points = run.points(metric)
-        parents = [before[run.seed]] * (len(points) - 1) + [at_end[run.seed]]
-        since = 0.0
+        parents = [*[before[run.seed]] * (len(points) - 1), at_end[run.seed]][: len(points)]
+        since = 0.0 if points else math.inf
         for (step, value), parent in zip(points, parents, strict=True):
             if since == math.inf:
                 since = float(step)

@@ -153,7 +153,7 @@ class Lead:
     @property
     def slope(self) -> Interval:
         """By how much the lead grows with each doubling of N: of the line of least squares through
-        the mean leads, whose seeds are others at each size.
+        the mean leads, as if sizes were independent, though they share the numbers of seeds.
         """
         return combined(self.by_size, self._of_slope)
 
