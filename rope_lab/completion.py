@@ -25,7 +25,8 @@ OF_OPTIONS = {  # the values of options; other options take files and numbers
     "--scale": lambda: values("scale"),
     "--against": lambda: values("position"),
     "--contender": lambda: values("position"),
-    "--to": lambda: ["torch", "transformers"],  # TARGETS of export, which is slow to import
+    "export --to": lambda: ["torch", "transformers"],  # its TARGETS: it is slow to import
+    "--to": list,
     "--out": list,
     "--html": list,
 }
@@ -85,8 +86,9 @@ def _candidates(before: list[str], word: str) -> list[str]:
         return [*MODULES, "--help", "--version"]
     if word.startswith("-"):
         return options(command)
-    if before[-1] in OF_OPTIONS:
-        return OF_OPTIONS[before[-1]]()
+    of_option = OF_OPTIONS.get(f"{command} {before[-1]}") or OF_OPTIONS.get(before[-1])
+    if of_option:
+        return of_option()
     if "=" in word:
         known = word[: max(word.rfind("="), word.rfind(",")) + 1]
         return [known + value for value in values(word.partition("=")[0])]

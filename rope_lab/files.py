@@ -69,6 +69,14 @@ def check_ours(path: Path, begin: str) -> None:
         raise ConfigError(f"{path}: was not written by this command, and stays; move it away")
 
 
+def check_writable(folder: Path) -> None:
+    """Raise ConfigError if a folder can neither be made nor written to."""
+    there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        remedy = "choose another folder, out=FOLDER or --out FOLDER"
+        raise ConfigError(f"{folder}: cannot be written; {remedy}")
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder if it does not exist. Raises OSError if a link or a file stands in its
     place.

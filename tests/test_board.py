@@ -58,7 +58,7 @@ def submitted(tmp_path_factory):
         use(patch, folder, protocol)
         patch.setattr(render, "svg", lambda *_: b"")
         patch.setattr(timing, "run_seconds", lambda *_: 1.0)
-        patch.setattr(score, "_say_beside_whom", lambda *_: None)
+        patch.setattr(score, "_check_comparable", lambda *_: None)
         patch.setattr(refusals, "of_checks", lambda *_: [])
         for scheme in ("rope", "./mine.py"):
             done = command([scheme, "hydra/launcher=basic"], folder, score.main)

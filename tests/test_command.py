@@ -129,6 +129,7 @@ OFFERED = {
     "rope-lab export roper --to ": list(TARGETS),
     "rope-lab compare roper rope --task need": ["needle"],
     "rope-lab show rope --html ro": [],
+    "rope-lab ladder position=rope,roper --to ": [],
     "rope-lab train position=./mine.py lr=": [],
     "rope-lab nothing --h": [],
 }

@@ -30,7 +30,7 @@ def beside_rope(tmp_path, monkeypatch):
     monkeypatch.setattr(score, "RESULTS", tmp_path / "results")
     (tmp_path / "results").mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(score, "_say_beside_whom", lambda settings: None)
+        patch.setattr(score, "_check_comparable", lambda settings: None)
         command(["rope", *WORDS, "train.precision=float32", "--out", "rope"], tmp_path, score.main)
     keep(read(tmp_path / "rope" / "runs")[0], tmp_path / "results")
     yield tmp_path

@@ -1,10 +1,10 @@
 """The runs of a comparison: their settings, launching them, and which have ended."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rope_lab.files import check_writable
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job, compose_jobs
@@ -40,13 +40,6 @@ def folder_of(out: str | Path | None, command: str, *names: str) -> Path:
     folder = Path(out).expanduser() if out else RESULTS / command / "-".join(names)
     check_writable(folder.absolute())
     return folder.absolute()
-
-
-def check_writable(folder: Path) -> None:
-    """Raise ConfigError if the folder can neither be made nor written to."""
-    there = next(each for each in (folder, *folder.parents) if each.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise ConfigError(f"{folder}: cannot be written; choose another folder, --out FOLDER")
 
 
 def path_of(given: str, folder: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 
 from rope_lab.exporting import parity
-from rope_lab.files import check_ours, write_whole
+from rope_lab.files import check_ours, check_writable, write_whole
 from rope_lab.places import HERE
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, nearest, say
 
@@ -117,8 +117,7 @@ def write(name: str, target: str, folder: Path) -> list[Path]:
         if path.exists() and path.read_bytes() != content.encode():
             stays = "was edited, or another version wrote it, and stays; move it away"
             raise ConfigError(f"{path}: {stays}, or choose another folder, --out FOLDER")
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out {folder}: is not a folder")
+    check_writable(folder.absolute())
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in contents.items():
         write_whole(path, content.encode())

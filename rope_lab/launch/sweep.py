@@ -1,8 +1,6 @@
 """Sweeps: launch and report a list of runs, from a grid (`-m`) or a table."""
 
-import errno
 import functools
-import os
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -13,6 +11,7 @@ from typing import Literal
 from omegaconf import DictConfig, OmegaConf
 from pydantic import PositiveFloat, PositiveInt
 
+from rope_lab.files import check_writable
 from rope_lab.launch import clusters, pool, summary
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
@@ -172,9 +171,8 @@ def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: 
     try:
         # Made here, so that a machine of a cluster notices if it does not see the folder.
         for out in {job.cfg.out for job in jobs}:
+            check_writable(Path(out).absolute())
             Path(out).mkdir(parents=True, exist_ok=True)
-            if not os.access(out, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), out)
         launcher(every, stopping, settings | {"at_once": at_once})
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None

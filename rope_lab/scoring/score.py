@@ -19,7 +19,7 @@ from rope_lab.experiments.asked import check_overrides
 from rope_lab.experiments.asking import exit_after
 from rope_lab.experiments.launching import RUNS
 from rope_lab.experiments.timing import bill_of
-from rope_lab.files import write_whole
+from rope_lab.files import check_writable, write_whole
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
@@ -76,10 +76,10 @@ def score(
     """
     hydra, settings = split_hydra(overrides)
     check_overrides("score", settings)
-    launching.check_writable(out)
+    check_writable(out)
     check_ours(scheme, out)
     launcher = sweep.side_by_side(hydra, jobs)
-    _say_beside_whom(settings)
+    _check_comparable(settings)
     left_out = []
     for task in tasks:
         of_task = jobs_of(scheme, task, settings, out)
@@ -99,8 +99,8 @@ def score(
     return EXIT_FAILED if left_out else 0
 
 
-def _say_beside_whom(settings: Sequence[str]) -> None:
-    """Before the first run, what its page needs. Raises ConfigError if no scheme has kept runs."""
+def _check_comparable(settings: Sequence[str]) -> None:
+    """Name the settings that few kept runs have. Raises ConfigError if there are no kept runs."""
     if not any(map(is_kept, with_those_below(RESULTS))):
         where = "clone the repository, whose results/ has those of other schemes, and score there"
         raise ConfigError(f"{short_path(RESULTS)}: there are no kept runs to stand beside; {where}")

@@ -161,9 +161,9 @@ def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str
     parts = [f"### {column.title}"]
     if variant:
         parts.append(f"Not today's recipe, but with {escaped(variant)}.")
-    level = t_interval(column.scores[catalogue.baseline])
+    usual = t_interval(column.scores[catalogue.baseline])
     rates = f"at the {rates_of(column, catalogue.baseline)}" if is_searched else "at one rate"
-    parts.append(f"RoPE scores {level.mean:.3f} {rates}.")
+    parts.append(f"RoPE scores {usual.mean:.3f} {rates}.")
     alike = [name for name in ranked.gains if is_searched == (name in ranked.searched)]
     ahead, lower, level = by_outcome(ranked, alike)
     rows = [row(name, ranked, every, measured) for name in ahead[:BEST]]
@@ -253,15 +253,16 @@ def seeds_and_rates(name: str, ranked: Ranked) -> str:
 
 
 def tests_of(name: str, column: Column, measured: Measured) -> list[Result]:
-    """The planned tests with an outcome that compare a scheme with the baseline on a column's task:
-    of those at its scale, else of those at any.
+    """The planned tests of a score, with an outcome, that compare a scheme with the baseline on a
+    column's task: those at its scale, else those at any.
     """
     found = []
     for result in measured.tests:
         asked = result.comparison
         pair = scheme_of(asked.ours.scheme), scheme_of(asked.theirs.scheme)
         is_same = (*pair, asked.task) == (name, measured.catalogue.baseline, column.setup.task)
-        if is_same and column.is_of(asked.measure) and plan_word(result) in DECISIVE:
+        is_score = asked.measure.at == "last" and column.is_of(asked.measure)
+        if is_same and is_score and plan_word(result) in DECISIVE:
             found.append(result)
     return [each for each in found if is_at_scale(each, column)] or found
 

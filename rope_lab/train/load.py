@@ -104,9 +104,8 @@ def load_run(
     model = build_model(cfg, len(task.alphabet))
     saved = checkpoint.load(folder)
     if saved is None:
-        raise ConfigError(
-            f"{folder}: has no checkpoint; the training command goes on, or fresh=true repeats it"
-        )
+        remedy = "the training command resumes the run; fresh=true starts it over"
+        raise ConfigError(f"{folder}: has no checkpoint; {remedy}")
     if saved["run_id"] != content["run_id"]:
         raise ConfigError(f"{folder}: its checkpoint is of another run, {saved['run_id']}")
     check_files(folder, content)
