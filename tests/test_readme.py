@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import ROOT, SCHEMES, TASKS
 
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans import evidence, outcomes
 from rope_lab.results.plans.study import Plan, from_yaml
+from rope_lab.results.records import folders
 from rope_lab.results.records.catalogue import Catalogue
 
 PAGES = [
@@ -69,6 +71,40 @@ def test_each_row_of_the_readme_is_a_planned_result():
         assert plan_word(result) == verdict, printed
         says_below = "lower" in words or ("times" in words and float(mean) < 1)
         assert says_below == (result.difference.mean < 0) or not float(mean), printed
+
+
+def at_its_own_scale(folder: str, task: str, metric: str, step: int) -> dict[str, list[float]]:
+    """A metric at a step of each seed's longest run that is kept, for RoPE and RoPER."""
+    longest = {}
+    runs, _ = folders.read(RESULTS / folder)
+    for run in sorted(runs, key=lambda run: run.steps):
+        if (run.task, run.scale) == (task, "paper") and step in dict(run.points(metric)):
+            longest[run.position, run.seed] = dict(run.points(metric))[step]
+    shared = {seed for scheme, seed in longest if scheme == "rope"}
+    return {scheme: [longest[scheme, seed] for seed in shared] for scheme in ("rope", "roper")}
+
+
+@pytest.mark.claims
+def test_the_write_ups_rows_are_published_and_of_kept_runs():
+    pair = r"([\d.]+), ([\d.]+)"
+    row = rf"^\| \[(Prefix|Index|Addition)\].*?\| {pair} \| {pair}.*?\| (\d+) \|"
+    rows = re.findall(row, (ROOT / "README.md").read_text(), re.M)
+    sources = {
+        "Prefix": ("confirm", "substring_by_prefix", "eval/loss", 4096, 1),
+        "Index": ("own_scale", "substring_by_index", "eval/accuracy", 400, 128),
+        "Addition": ("own_scale", "arithmetic_addition", "eval/accuracy", 700, 128),
+    }
+    published = yaml.safe_load((RESULTS / "published.yaml").read_text())["tasks"]
+    assert [name for name, *_ in rows] == list(sources)
+    for name, *printed, seeds in rows:
+        folder, task, metric, step, times = sources[name]
+        said = [published[task]["published"][scheme][0] for scheme in ("rope", "roper")]
+        measured = at_its_own_scale(folder, task, metric, step)
+        means = [times * sum(values) / len(values) for values in measured.values()]
+        for text, number in zip(printed, [*map(float, said), *means], strict=True):
+            digits = len(text.partition(".")[2])
+            assert float(text) == pytest.approx(number, abs=0.5001 * 10**-digits), name
+        assert [len(values) for values in measured.values()] == [int(seeds)] * 2
 
 
 @pytest.mark.claims
