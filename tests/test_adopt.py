@@ -1,11 +1,12 @@
 """rope-lab adopt: other schemes in trained runs."""
 
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from conftest import TINY, only_folder
+from conftest import ROOT, TINY, only_folder
 from sources import block
 from trained import command, run
 
@@ -18,6 +19,7 @@ from rope_lab.results.comparisons.continued import (
     control_of,
     steps_until_as_good,
 )
+from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read, read_run
 from rope_lab.results.views import adoption_page, longer_page
@@ -194,3 +196,34 @@ def test_children_of_a_retrained_parent_are_made_again(tmp_path, monkeypatch):
         run([*words, "fresh=true"])
     done = command(adoption, tmp_path, adopt.main)
     assert (done.returncode, "adopt: 6 runs" in done.stdout) == (0, True), done.stderr
+
+
+ADOPTED = {
+    "RoPER": "roper",
+    "partial key offset, half of the features rotated": "partial_key_offset",
+    "PoPE": "pope",
+    "K = V, output rotated back": "kv_shared_back",
+    "K = V": "kv_shared",
+}
+
+
+@pytest.mark.claims
+@pytest.mark.parametrize("page", ["README.md", "results/adoption/README.md"])
+def test_adopted_schemes_on_pages_have_the_losses_of_kept_runs(page):
+    losses = {}
+    for each in read(ROOT / "results" / "adoption")[0]:
+        losses.setdefault((each.position, each.steps), {})[each.seed] = each.final("eval/loss")
+    text = (ROOT / page).read_text("utf-8")
+    for title, scheme in ADOPTED.items():
+        (row,) = re.findall(rf"^\| {re.escape(title)} \| (\d.*) \|$", text, re.M)
+        cells = row.split(" | ")
+        for steps, cell in zip((0, 20, 100, 400), cells, strict=True):
+            control = losses["rope", steps]
+            above = [loss - control[seed] for seed, loss in losses[scheme, steps].items()]
+            assert len(above) == 5
+            found = t_interval(above)
+            printed = re.findall(r"[\d.]+", cell)
+            exact = [found.mean, found.low, found.high][: len(printed)]
+            for number, value in zip(printed, exact, strict=True):
+                digits = len(number.partition(".")[2])
+                assert float(number) == pytest.approx(value, abs=0.5001 * 10**-digits)
