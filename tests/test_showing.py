@@ -251,12 +251,14 @@ def test_a_weakness_is_the_lowest_task():
     assert which.weakness("rope", every) == "–"
 
 
+@pytest.mark.xdist_group("every kept run")
 def test_every_planned_study_belongs_to_one_goal():
     listed = [study for goal in which.goals() for study in goal.tests]
-    kept = {result.family.study.name for result in measured.read().tests}
+    kept = {result.family.study.name for result in every_kept().tests}
     assert sorted(listed) == sorted(kept)
 
 
+@pytest.mark.xdist_group("every kept run")
 @pytest.mark.parametrize(
     ("tests", "text"),
     [
@@ -274,7 +276,7 @@ def test_every_planned_study_belongs_to_one_goal():
     ],
 )
 def test_planned_tests_at_a_columns_own_scale_count_first(tests, text):
-    kept = measured.read()
+    kept = every_kept()
     (column,) = [
         each for each in kept.columns if each.setup.task == "needle" and each.length == 256
     ]
