@@ -45,10 +45,14 @@ def planned_results(plans: Sequence[Path] = (RESULTS / "plan.yaml",)) -> list:
     return [each for each in results if each.family.is_primary and not each.family.untested]
 
 
-def is_printed(result, texts: tuple[str, ...]) -> bool:
-    """Whether `texts` are a difference, without its sign, and its interval, rounded as printed."""
+def is_printed(result, texts: tuple[str, ...], in_points: bool = False) -> bool:
+    """Whether `texts` are a difference, without its sign, and its interval, rounded as printed;
+    in_points: in percentage points.
+    """
     d = result.difference
     exact = [d.mean, d.low, d.high] if d.mean > 0 else [-d.mean, -d.high, -d.low]
+    if in_points and "%" not in result.measure.unit:
+        exact = [100 * end for end in exact]
     if result.measure.at == "log steps":
         exact = [math.exp(end) for end in (d.mean, d.low, d.high)]
     for text, number in zip(texts, exact, strict=True):
@@ -66,7 +70,7 @@ def test_each_row_of_the_readme_is_a_planned_result():
     assert len(rows) == 20
     for verdict, mean, words, low, high, seeds in rows:
         printed = mean, low, high
-        same = [result for result in results if is_printed(result, printed)]
+        same = [each for each in results if is_printed(each, printed, "points" in words)]
         (result,) = [result for result in same if result.difference.n == int(seeds)]
         assert plan_word(result) == verdict, printed
         says_below = "lower" in words or ("times" in words and float(mean) < 1)
@@ -87,7 +91,7 @@ def at_its_own_scale(folder: str, task: str, metric: str, step: int) -> dict[str
 @pytest.mark.claims
 def test_the_write_ups_rows_are_published_and_of_kept_runs():
     pair = r"([\d.]+), ([\d.]+)"
-    row = rf"^\| \[(Prefix|Index|Addition)\].*?\| {pair} \| {pair}.*?\| (\d+) \|"
+    row = rf"^\| \[(Prefix|Index|Addition)\].*?\| {pair}[^|]*\| {pair}[^|]*\| (\d+) \|"
     rows = re.findall(row, (ROOT / "README.md").read_text(), re.M)
     sources = {
         "Prefix": ("confirm", "substring_by_prefix", "eval/loss", 4096, 1),

@@ -20,6 +20,7 @@ from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import plan_page
 from rope_lab.showing import command, costs, facts, measured, which
+from rope_lab.showing.goals import goals
 from rope_lab.showing.measured import Measured
 from rope_lab.showing.page import page, picture
 
@@ -253,7 +254,7 @@ def test_a_weakness_is_the_lowest_task():
 
 @pytest.mark.xdist_group("every kept run")
 def test_every_planned_study_belongs_to_one_goal():
-    listed = [study for goal in which.goals() for study in goal.tests]
+    listed = [study for goal in goals() for study in goal.tests]
     kept = {result.family.study.name for result in every_kept().tests}
     assert sorted(listed) == sorted(kept)
 

@@ -8,39 +8,41 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import yaml
-from pydantic import Field, TypeAdapter
-from pydantic.dataclasses import dataclass as checked
 
-from rope_lab.places import RESULTS, ROOT
+from rope_lab.places import RESULTS
 from rope_lab.results.comparisons import words
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import FEWEST_SEEDS, Column, all_columns
 from rope_lab.results.comparisons.stats import Interval, t_interval
 from rope_lab.results.comparisons.words import plan_word
 from rope_lab.results.plans.names import scheme_of
-from rope_lab.results.plans.study import STRICT
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import is_kept, one_each, read_all, with_those_below
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import plan_page
 from rope_lab.results.views.tables import NONE, Table, escaped, markdown
 from rope_lab.showing import costs
+from rope_lab.showing.goals import goals
 from rope_lab.showing.measured import DIFFERENCE, Measured, verdicts
 
-GOALS = ROOT / "results" / "goals.yaml"
 BEST = 5  # schemes of a table
 DECISIVE = {words.CONFIRMED, words.REVERSED, words.REFUTED, words.UNDECIDED}
 CLEAR = 0.05  # below RoPE: less is not worth a warning
 SEARCHED, USUAL = "best of 3 rates", "one rate"
 HEAD = """# Which scheme for what
 
-Begin with your goal. A gain is the score of a scheme minus RoPE's, paired by seed: the share of
-problems correct, or e^(−loss) of text and of Prefix. A table has the schemes whose 95% interval
-lies above 0; intervals are not corrected for the number of schemes. *Planned* tests were fixed
-before their runs, some with other settings of model or training; in a table a scheme with just one
-has the numbers of that test.
+Begin with your goal: {goals}.
 
+- **Gain**: the score of a scheme minus RoPE's, paired by seed; higher is better. A score is the
+  share of problems correct, or e^(−loss) of text and of Prefix.
+- **Planned**: tests that were fixed before their runs, in the task's own unit. {difference}
+
+[How to read the tables](#how-to-read-the-tables)."""
+FOOT = """## How to read the tables
+
+- A table has the schemes whose gain's 95% interval lies above 0; intervals are not corrected for
+  the number of schemes. A scheme with just one planned test has the numbers of that test. Some
+  tests have other settings of model or training than the table.
 - **KV cache and step time** are relative to [RoPE's](../results/benchmark.md#kv-cache); – is not
   measured. Step times are medians in float32, the largest of several sizes. Content-dependent
   schemes may take longer: [PaTH's bfloat16 runs](../results/reversal/README.md) took four to five
@@ -53,21 +55,6 @@ has the numbers of that test.
 - Models have 0.1M to 3.3M parameters. [All scores](../results/scores.md) ·
   [all planned tests](../results/plan.md) · [all schemes](schemes/README.md)
 """
-
-
-@checked(frozen=True, config=STRICT)
-class Goal:
-    """A goal, as goals.yaml explains it."""
-
-    goal: str
-    columns: list[str] = Field(default_factory=list)
-    tests: list[str] = Field(default_factory=list)
-    text: str = ""
-
-
-def goals() -> list[Goal]:
-    """The goals of the page. Raises pydantic's ValidationError."""
-    return TypeAdapter(list[Goal]).validate_python(yaml.safe_load(GOALS.read_text("utf-8")))
 
 
 @dataclass(frozen=True)
@@ -105,7 +92,8 @@ def page(measured: Measured) -> str:
     twins = columns_by_hardware(measured.catalogue)
     every = [ranked(column, measured.catalogue, twins) for column in measured.columns]
     by_name = {each.name: each for each in every}
-    parts = [HEAD.format(clear=CLEAR).rstrip()]
+    linked = [f"[{each.goal}](#{each.goal.lower().replace(' ', '-')})" for each in goals()]
+    parts = [HEAD.format(goals=" · ".join(linked), difference=DIFFERENCE)]
     for goal in goals():
         parts += [f"## {goal.goal}", goal.text]
         for name in goal.columns:
@@ -113,8 +101,8 @@ def page(measured: Measured) -> str:
         tests = [each for each in measured.tests if each.family.study.name in goal.tests]
         if tests:
             parts += ["Planned:", markdown(verdicts(tests, measured.catalogue, both=True))]
-            parts.append(DIFFERENCE)
-    return "\n\n".join(filter(None, parts)) + "\n"
+    parts.append(FOOT.format(clear=CLEAR))
+    return "\n\n".join(filter(None, parts))
 
 
 def columns_by_hardware(catalogue: Catalogue, folder: Path = RESULTS) -> dict[str, list[Column]]:
