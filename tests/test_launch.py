@@ -134,7 +134,7 @@ def test_a_launcher_without_package_or_cluster_is_one_line(run, monkeypatch):
         done = run(f"hydra/launcher={launcher}", "seed=0,1")
         assert (done.returncode, done.stderr) == (
             2,
-            f"{package} is not installed; docs/clusters.md says how\n",
+            f"{package} is not installed; pip install {package}\n",
         )
     assert (
         "is not a launcher"

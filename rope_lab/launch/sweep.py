@@ -161,7 +161,7 @@ def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: 
     target = settings["_target_"]
     launcher = LAUNCHERS.get(target.rpartition(".")[2])
     if launcher is None:
-        raise ConfigError(f"{target}: is not a launcher; docs/clusters.md lists them")
+        raise ConfigError(f"{target}: is not a launcher of hydra/launcher=…")
     at_once, threads = shares(settings)
     every = []
     for place, job in enumerate(jobs, start=1):
@@ -175,7 +175,7 @@ def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: 
             Path(out).mkdir(parents=True, exist_ok=True)
         launcher(every, stopping, settings | {"at_once": at_once})
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed; docs/clusters.md says how") from None
+        raise ConfigError(f"{error.name} is not installed; pip install {error.name}") from None
     except OSError as error:
         remedy = "choose another folder, out=FOLDER or --out FOLDER"
         if error.errno is None:  # Python's own: the path of a socket is too long

@@ -143,7 +143,7 @@ def _reason(error: ValidationError) -> str:
     first = error.errors()[0]
     key, value = ".".join(part for part in first["loc"] if isinstance(part, str)), first["input"]
     if first["type"] == "missing":
-        return f"{key}: not set; see conf/config.yaml"
+        return f"{key}: not set; rope-lab train --help shows every setting"
     if first["type"] in ("unexpected_keyword_argument", "dataclass_type"):
         key, value = next(iter(flat({key: value}).items()), (key, value))  # trian.steps, not trian
         return f"{key}={show(value)}: {overrides.meant(key)}"
