@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 from builders import CATALOGUE, make_row, make_rows, table_rows
 
+from rope_lab import table
 from rope_lab.results.comparisons import score_columns as columns
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
-from rope_lab.scoring import scores
+from rope_lab.scoring import missing, scores
+from rope_lab.scoring.protocol import PROTOCOL
 
 
 def test_a_score_is_accuracy_or_e_to_minus_loss(tmp_path, capsys):
@@ -109,3 +111,23 @@ def test_without_three_seeds_of_two_schemes_it_is_one_line(tmp_path):
     keep([make_row("rope", 0, [0.5, 0.5])], tmp_path)
     with pytest.raises(SystemExit, match="no task has two schemes of 3 kept runs each"):
         scores.main([str(tmp_path)])
+
+
+def test_the_bill_counts_the_runs_that_the_map_lacks():
+    ends = {"rope": [0.9, 0.8, 0.9], "roper": [0.9, 0.8, 0.9, 0.8], "rope_head_bases": [1, 1, 1]}
+    rows = make_rows(ends, task="mqar", scale="quick")
+    lines = missing.bill(setups_of(rows, CATALOGUE)).splitlines()
+    every = 3 * 3 * len(PROTOCOL["map"])
+    assert [line.partition(" runs")[0] for line in lines[:3]] == [
+        f"substring_by_prefix, quick: {every}",
+        f"substring_by_index, quick: {every}",
+        f"mqar, quick: {every - 6}",
+    ]
+
+
+def test_the_table_of_the_map_has_its_schemes_and_tasks():
+    (made,) = table.find("map")
+    named = {scheme for block in made.blocks for scheme in block.seeds}
+    assert named == {*PROTOCOL["map"]}
+    of_blocks = {(task, block.scale) for block in made.blocks for task in block.tasks}
+    assert of_blocks == {*PROTOCOL["tasks"].items()}

@@ -26,6 +26,7 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views.tables import escaped
 from rope_lab.scoring import scores
+from rope_lab.scoring.protocol import PROTOCOL
 from rope_lab.scoring.refusals import (
     BOARD,
     ENTRY,
@@ -37,7 +38,6 @@ from rope_lab.scoring.refusals import (
     problems,
     verdicts,
 )
-from rope_lab.scoring.score import PROTOCOL
 from rope_lab.text import (
     ConfigError,
     Record,

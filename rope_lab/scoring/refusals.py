@@ -24,7 +24,8 @@ from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import read_kept
 from rope_lab.results.records.measures import LENGTH
 from rope_lab.results.records.run import Run
-from rope_lab.scoring.score import PROTOCOL, jobs_of
+from rope_lab.scoring.protocol import PROTOCOL
+from rope_lab.scoring.score import jobs_of
 from rope_lab.shipped import choices
 from rope_lab.text import LEAKS, ConfigError, Record, Settings, first_three, short_path
 from rope_lab.train import plugin, provenance

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-import yaml
-
 from rope_lab.experiments import launching
 from rope_lab.experiments.asked import check_overrides
 from rope_lab.experiments.asking import exit_after
@@ -23,7 +21,7 @@ from rope_lab.files import check_writable, write_whole
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
-from rope_lab.places import CONF, RESULTS
+from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.rates import Cell
@@ -33,6 +31,7 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import tables
 from rope_lab.scoring import scores
+from rope_lab.scoring.protocol import PROTOCOL
 from rope_lab.shipped import recipe
 from rope_lab.text import (
     ConfigError,
@@ -48,7 +47,6 @@ from rope_lab.train.overrides import key_of, split_hydra
 from rope_lab.train.run_folder import OUTCOMES
 from rope_lab.train.trainer import resolve
 
-PROTOCOL = yaml.safe_load((CONF / "score.yaml").read_text("utf-8"))
 OF_NO_RECIPE = ("device", "threads", "corpus", "task.path", "wandb.", "train.precision")
 PAGE, MAP, TEX, CSV = "score.md", "score.svg", "score.tex", "score.csv"
 HEAD = """# Scores of {title}

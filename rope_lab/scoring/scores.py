@@ -5,7 +5,8 @@ geometric mean of the probabilities that a model gives to the right tokens. Each
 the recipe under which most schemes were run, of all kept runs; schemes with fewer than three seeds
 are left out. If a scheme was also run at half and at double the recipe's learning rate, each seed
 counts at the one of the three that is best on the other seeds. Which number of a run counts says
-its measure, in results/records/measures.py.
+its measure, in results/records/measures.py. --bill says which runs the map of twenty schemes on
+nine tasks lacks.
 """
 
 from collections import Counter
@@ -19,7 +20,8 @@ from rope_lab.results.records.folders import read_or_warn, with_those_below
 from rope_lab.results.records.setups import numbers, setups_of
 from rope_lab.results.views.score_cells import mark, score
 from rope_lab.results.views.tables import Table, bullets, markdown, write_page
-from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit
+from rope_lab.scoring import missing
+from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, say
 
 FEWEST_RANKED = 3  # schemes of an order
 WIDE = 0.1  # half an interval: wider ones are marked
@@ -35,7 +37,8 @@ longest problems that were graded.
 
 **Compare within a column, and cells with † only with cells with †.** Without † the learning rate is the one below the
 table. With † half and twice that rate were tried too: for each seed we use the learning rate that did best on the other
-seeds, in ties the lowest. `rope-lab table scores` makes the runs that results/runs lacks, also those that are kept here.
+seeds, in ties the lowest. `rope-lab scores --bill` says what the map of twenty schemes on nine tasks lacks, and how
+long it takes; `rope-lab table map` makes these runs.
 
 Intervals are not paired; [planned tests](plan.md) pair runs by seed. In the figure colours run from the worst to the
 best of each column; * marks intervals wider than ±0.1.
@@ -117,10 +120,17 @@ def origin(column: Column) -> str:
 def main(arguments: Words = None) -> None:
     parser = argument_parser("scores", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=RESULTS, help="default: results")
-    folder = parser.parse_args(arguments).folder
+    parser.add_argument(
+        "--bill", action="store_true", help="write nothing; say what the map lacks, and its time"
+    )
+    given = parser.parse_args(arguments)
+    folder = given.folder
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
     setups = setups_of(read_or_warn(with_those_below(folder)), Catalogue())
+    if given.bill:
+        say(missing.bill(setups))
+        return
     shown = all_columns(setups)
     if not shown:
         raise ConfigError(f"{folder}: no task has two schemes of {FEWEST_SEEDS} kept runs each")

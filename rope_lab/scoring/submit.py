@@ -17,8 +17,9 @@ from rope_lab.places import RESULTS
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.kept import KEPT, keep, worth_keeping
+from rope_lab.scoring.protocol import PROTOCOL
 from rope_lab.scoring.refusals import BOARD, ENTRY, check_name, problems, verdict
-from rope_lab.scoring.score import PROTOCOL, of_protocol
+from rope_lab.scoring.score import of_protocol
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 from rope_lab.train import plugin, provenance
 from rope_lab.train.plugin import FILE
