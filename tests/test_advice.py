@@ -18,9 +18,14 @@ KEPT = ROOT / "results"
 
 @pytest.fixture(scope="module")
 def planned():
+    return results_of(KEPT / "plan.yaml")
+
+
+def results_of(plan):
+    """The results of each study of a plan."""
     with pytest.MonkeyPatch.context() as patch:  # a clone without history shows no plan
         patch.setattr(evidence, "flaws", lambda *_: [])
-        return outcomes.read(KEPT / "plan.yaml", CATALOGUE)[0]
+        return outcomes.read(plan, CATALOGUE)[0]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +56,9 @@ def test_the_gains_in_the_box_are_those_of_planned_tests(planned):
         re.findall(r"([\d.]+)[^(;|]*\(([−\d.]+) to ([\d.]+)\)", page.partition("- **Cost**")[0])
     )
     gains = set()
-    for result in (result for results in planned for result in results):
+    compared = KEPT / "compare" / "roper-rope-substring_by_prefix-quick" / "plan.yaml"
+    every = [*planned, *results_of(compared)]
+    for result in (result for results in every for result in results):
         d = result.difference
         for ends in ((d.mean, d.low, d.high), (-d.mean, -d.high, -d.low)):
             gains |= {
