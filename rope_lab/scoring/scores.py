@@ -21,6 +21,7 @@ from rope_lab.results.records.setups import numbers, setups_of
 from rope_lab.results.views.score_cells import mark, score
 from rope_lab.results.views.tables import Table, bullets, markdown, write_page
 from rope_lab.scoring import missing
+from rope_lab.scoring.protocol import PROTOCOL
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, say
 
 FEWEST_RANKED = 3  # schemes of an order
@@ -98,15 +99,16 @@ def order(tasks: list[Column], catalogue: Catalogue) -> list[str]:
 
 
 def schemes(tasks: list[Column], catalogue: Catalogue) -> list[str]:
-    """Those with a score in two columns, or in the only one; variants without a title of their own
-    are left out.
+    """Those with a score in two columns, or in the only one, and those of the map; variants without
+    a title of their own are left out.
     """
     count = Counter()
     for each in tasks:
         count.update(each.scores.keys())
     titled = [scheme for scheme in count if " " not in scheme or scheme in catalogue.schemes]
-    enough = [scheme for scheme in titled if count[scheme] >= min(2, len(tasks))]
-    return sorted(enough, key=catalogue.order)
+    often = {scheme for scheme in titled if count[scheme] >= min(2, len(tasks))}
+    named = set(PROTOCOL["map"]).intersection(titled)
+    return sorted(often | named, key=catalogue.order)
 
 
 def origin(column: Column) -> str:
