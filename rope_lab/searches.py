@@ -7,7 +7,7 @@ from pathlib import Path
 from rope_lab.experiments.timing import run_seconds
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
-from rope_lab.results.plans.bill import Bill, duration
+from rope_lab.results.plans.bill import Bill, summed
 from rope_lab.results.plans.freeze import check_length, measure_of
 from rope_lab.results.plans.names import RATE
 from rope_lab.results.records.catalogue import Catalogue
@@ -79,15 +79,9 @@ def bill_of(jobs: Sequence[Job], launcher: Record) -> str:
         if job.record()["status"] not in OUTCOMES:
             missing.setdefault(f"{job.cfg.names.task}, {job.cfg.names.scale}", []).append(job)
     at_once, _ = sweep.shares(launcher)
-    lines, hours = [], []
+    bills = []
     for title, own in missing.items():
         sample = own[:: max(1, len(own) // TIMED)][:TIMED]  # schemes differ in their speed
         seconds = run_seconds(sample, launcher)
-        bill = Bill(title, len(own), seconds, f"from a few steps of {len(sample)}", at_once)
-        lines.append(str(bill))
-        hours.append(bill.hours)
-    if not lines:
-        return "all runs have ended"
-    if None not in hours:
-        lines.append(f"together: {duration(sum(hours))}")
-    return "\n".join(lines)
+        bills.append(Bill(title, len(own), seconds, f"from a few steps of {len(sample)}", at_once))
+    return summed(bills) if bills else "all runs have ended"

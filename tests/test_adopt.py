@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, TINY, only_folder
+from printed import is_rounded
 from sources import block
 from trained import command, run
 
@@ -225,5 +226,4 @@ def test_adopted_schemes_on_pages_have_the_losses_of_kept_runs(page):
             printed = re.findall(r"[\d.]+", cell)
             exact = [found.mean, found.low, found.high][: len(printed)]
             for number, value in zip(printed, exact, strict=True):
-                digits = len(number.partition(".")[2])
-                assert float(number) == pytest.approx(value, abs=0.5001 * 10**-digits)
+                assert is_rounded(number, value)

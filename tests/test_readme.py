@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT, SCHEMES, TASKS
+from printed import is_rounded
 
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.words import plan_word
@@ -55,11 +56,7 @@ def is_printed(result, texts: tuple[str, ...], in_points: bool = False) -> bool:
         exact = [100 * end for end in exact]
     if result.measure.at == "log steps":
         exact = [math.exp(end) for end in (d.mean, d.low, d.high)]
-    for text, number in zip(texts, exact, strict=True):
-        digits = len(text.partition(".")[2])
-        if abs(float(text.replace("−", "-")) - number) > 0.5001 * 10**-digits:
-            return False
-    return True
+    return all(map(is_rounded, texts, exact))
 
 
 @pytest.mark.claims
@@ -106,8 +103,7 @@ def test_the_write_ups_rows_are_published_and_of_kept_runs():
         measured = at_its_own_scale(folder, task, metric, step)
         means = [times * sum(values) / len(values) for values in measured.values()]
         for text, number in zip(printed, [*map(float, said), *means], strict=True):
-            digits = len(text.partition(".")[2])
-            assert float(text) == pytest.approx(number, abs=0.5001 * 10**-digits), name
+            assert is_rounded(text, number), name
         assert [len(values) for values in measured.values()] == [int(seeds)] * 2
 
 

@@ -161,7 +161,7 @@ def _begin(jobs: Sequence[Job], settings: Record, stopping: Stop, shows_scores: 
     target = settings["_target_"]
     launcher = LAUNCHERS.get(target.rpartition(".")[2])
     if launcher is None:
-        raise ConfigError(f"{target}: is not a launcher of hydra/launcher=…")
+        raise ConfigError(f"{target}: is not a launcher; choose one by hydra/launcher=")
     at_once, threads = shares(settings)
     every = []
     for place, job in enumerate(jobs, start=1):

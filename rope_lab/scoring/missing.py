@@ -3,7 +3,7 @@
 import statistics
 
 from rope_lab.results.comparisons.score_columns import widest
-from rope_lab.results.plans.bill import Bill, duration
+from rope_lab.results.plans.bill import Bill, summed
 from rope_lab.results.records.setups import Setup
 from rope_lab.scoring.protocol import PROTOCOL
 from rope_lab.train.trainer import CORES
@@ -16,18 +16,17 @@ def bill(setups: list[Setup]) -> str:
     """
     scored = {(each.task, each.scale): each for each in widest(setups)}
     every = len(PROTOCOL["map"]) * len(PROTOCOL["rates"]) * PROTOCOL["seeds"]
-    lines, hours = [], 0.0
+    bills = []
     for task, scale in PROTOCOL["tasks"].items():
         usual = scored.get((task, scale))
         lacking = every - (_kept(usual, setups) if usual else 0)
         if lacking:
             seconds = statistics.mean(run.seconds for run in usual.finished.run) if usual else None
-            found = Bill(f"{task}, {scale}", lacking, seconds, "mean of kept runs", CORES)
-            lines.append(str(found))
-            hours += found.hours or 0.0
-    if not lines:
+            source = "mean of kept runs"
+            bills.append(Bill(f"{task}, {scale}", lacking, seconds, source, CORES))
+    if not bills:
         return "the map is complete"
-    return "\n".join([*lines, f"together: {duration(hours)}; rope-lab table map makes them"])
+    return f"{summed(bills)}\nrope-lab table map makes these runs"
 
 
 def _kept(usual: Setup, setups: list[Setup]) -> int:

@@ -36,6 +36,14 @@ class Bill:
         return f"{self.stage}: {runs}, {self.at_once} at once, {duration(self.hours)} ({each})"
 
 
+def summed(bills: Sequence[Bill]) -> str:
+    """A line for each bill, and their sum if all times are known."""
+    lines, hours = [str(bill) for bill in bills], [bill.hours for bill in bills]
+    if None not in hours:
+        lines.append(f"together: {duration(sum(hours))}")
+    return "\n".join(lines)
+
+
 def duration(hours: float) -> str:
     """`25 min`, `3.5 h`."""
     return f"{max(1, round(hours * 60))} min" if hours < 2 else f"{hours:.1f} h"
