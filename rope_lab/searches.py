@@ -45,9 +45,12 @@ def best_rates(jobs: Sequence[Job], extra: Sequence[str], measures: dict[Case, s
     jobs:     of the search
     measures: what chooses the rate of each case, as in `rope-lab compare --measure`
     """
+    searched = searched_rates(jobs, extra)
+    if not searched:
+        return {}
     ended = read_ended(Path(jobs[0].cfg.out))
     best: Best = {}
-    for case, at_rate in searched_rates(jobs, extra).items():
+    for case, at_rate in searched.items():
         measure = measures.get(case, OWN)
         check_length(measure, next(iter(at_rate.values())).cfg.eval.lengths)
         ids = {rate: job.identity.run_id for rate, job in at_rate.items()}

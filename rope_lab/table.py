@@ -8,25 +8,17 @@ in this process.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import field, replace
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field
-from pydantic.dataclasses import dataclass
-
+from rope_lab.blocks import Block, RunTable
 from rope_lab.experiments.asking import exit_after
 from rope_lab.files import digest
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.results.plans import study as studies
-from rope_lab.results.plans.freeze import check_measure
-from rope_lab.results.plans.names import RATE
-from rope_lab.results.plans.rates import SEARCH_SEED
-from rope_lab.results.plans.study import STRICT, Plan, Positive, Seeds, Study
-from rope_lab.searches import OWN, Best, Case, best_rates, bill_of, case_of, searched_rates
+from rope_lab.results.plans.study import Plan, Study
+from rope_lab.searches import Best, Case, best_rates, bill_of, searched_rates
 from rope_lab.shipped import choices
 from rope_lab.text import (
     ConfigError,
@@ -43,103 +35,6 @@ from rope_lab.train import config
 from rope_lab.train.overrides import key_of, split_hydra, typed
 from rope_lab.train.plugin import FILE, sources_of
 from rope_lab.train.trainer import CORES
-
-REST = "*"  # all schemes that the table does not name
-
-
-@dataclass(frozen=True, config=STRICT)
-class Block:
-    """Runs ordered by seed, then task, then scheme.
-
-    task:     one task, or several
-    seeds:    scheme → its seeds; a scheme may have settings, `rope position.q=0`, or be REST
-    settings: overrides that all of these runs share, unless the scheme has others
-    rates:    learning rates to search: each scheme is first run at all of them, on the seed
-              `search`, and then at its best on its `seeds`; none: that of the settings
-    measure:  what chooses the best rate: `score`, the task's own; `steps`; or a metric such as
-              `length/24`
-    """
-
-    task: str | list[str]
-    scale: str
-    seeds: dict[str, Seeds]
-    settings: list[str] = field(default_factory=list)
-    rates: list[Positive] = field(default_factory=list)
-    search: int = SEARCH_SEED
-    measure: str = OWN
-
-    @property
-    def tasks(self) -> list[str]:
-        return [self.task] if isinstance(self.task, str) else self.task
-
-    def runs(self, rest: Sequence[str] = (), best: Best | None = None) -> list[list[str]]:
-        """The overrides of each run; REST stands for the schemes `rest`. If rates are searched, the
-        runs of the search, and then those whose best rate is known.
-        """
-        seeds_of_row = {}
-        for row, seeds in self.seeds.items():
-            seeds_of_row |= dict.fromkeys(rest if row == REST else [row], seeds)
-        runs = []
-        for task, row, rate in product(self.tasks, seeds_of_row, self.rates):
-            runs.append(self._run(task, row, self.search, f"{RATE}{rate:g}"))
-        every = sorted(set().union(*seeds_of_row.values()))
-        for seed, task, row in product(every, self.tasks, seeds_of_row):
-            if seed not in seeds_of_row[row]:
-                continue
-            words = self._run(task, row, seed)
-            if not self.rates:
-                runs.append(words)
-            elif best and case_of(words) in best:
-                runs.append(self._run(task, row, seed, best[case_of(words)]))
-        return runs
-
-    def _run(self, task: str, row: str, seed: int, *rate: str) -> list[str]:
-        """The overrides of a run; rate: `train.lr=0.002`, if it is searched."""
-        scheme, *own = row.split()
-        chosen = [f"task={task}", f"position={scheme}", f"seed={seed}", f"scale={self.scale}"]
-        return [*chosen, *self.settings, *rate, *own]
-
-
-@dataclass(frozen=True, config=STRICT)
-class RunTable:
-    """Blocks of runs, the most informative first, and their subject in a line.
-
-    plan: the digest of a study, if these are its runs: each records it, and no score is shown
-          before all have ended
-    """
-
-    about: str
-    blocks: Annotated[list[Block], Field(min_length=1)]
-    plan: str = ""
-
-    def runs(self, best: Best | None = None) -> list[list[str]]:
-        """The overrides of each run, as in Block."""
-        runs = []
-        for block in self.blocks:
-            runs += block.runs(self._rest(), best)
-        return runs
-
-    def measures(self) -> dict[Case, str]:
-        """What chooses the best rate of each case whose rates are searched. Raises ConfigError."""
-        found: dict[Case, str] = {}
-        for block in self.blocks:
-            for task in block.tasks:
-                check_measure(task, block.measure)
-            if block.measure != OWN and not block.rates:
-                raise ConfigError(f"measure {block.measure}: no `rates` are searched in this block")
-            if not block.rates:
-                continue
-            for words in block.runs(self._rest()):
-                if found.setdefault(case_of(words), block.measure) != block.measure:
-                    raise ConfigError(f"{' '.join(case_of(words))}: two blocks differ in `measure`")
-        return found
-
-    def _rest(self) -> list[str]:
-        """The schemes that no block names."""
-        named = set()
-        for block in self.blocks:
-            named |= {row.split()[0] for row in block.seeds}
-        return [name for name in choices("position") if name not in named]
 
 
 def of_study(study: Study) -> RunTable:
@@ -228,13 +123,14 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     """
     tables, extra, settings = _asked(name, overrides, jobs)
     shows_scores = not any(table.plan for table in tables)
-    searches, measures = _jobs(tables, {}, extra), _measures(tables)
-    if not any(block.rates for table in tables for block in table.blocks):
-        return sweep.launch(searches, settings, Path(name).stem, not only_list, shows_scores)
+    title, measures = Path(name).stem, _measures(tables)
+    searches = _jobs(tables, {}, extra)
     known = best_rates(searches, extra, measures)
-    while True:  # the search, then the runs at the best rates
-        every = _jobs(tables, known, extra)
-        status = sweep.launch(every, settings, Path(name).stem, not only_list)
+    if only_list:
+        return sweep.launch(_jobs(tables, known, extra), settings, title, False, shows_scores)
+    while True:  # a block's search, its runs at the best rates, and the next block's
+        known_jobs = _jobs(tables, known, extra, ahead=False)
+        status = sweep.launch(known_jobs, settings, title, True, shows_scores)
         best = best_rates(searches, extra, measures)
         if status or best == known:
             return status
@@ -280,11 +176,15 @@ def _measures(tables: list[RunTable]) -> dict[Case, str]:
     return found
 
 
-def _jobs(tables: list[RunTable], best: Best, extra: list[str]) -> list[Job]:
-    """The runs of the tables, as far as they are known, each once."""
+def _jobs(tables: list[RunTable], best: Best, extra: list[str], ahead: bool = True) -> list[Job]:
+    """The runs of the tables, as far as they are known, each once.
+
+    ahead: also those of blocks behind one whose search has not ended
+    """
     every: dict[str, Job] = {}
     for table in tables:
-        for job in compose_jobs([[*words, *extra] for words in table.runs(best)]):
+        runs = table.runs(best) if ahead else table.next_runs(best)
+        for job in compose_jobs([[*words, *extra] for words in runs]):
             planned = replace(job, cfg=replace(job.cfg, plan=table.plan))
             every.setdefault(job.identity.run_id, planned)
     return list(every.values())

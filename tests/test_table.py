@@ -8,6 +8,7 @@ from conftest import ROOT, SCHEMES, TINY
 from trained import command
 
 from rope_lab import searches, table
+from rope_lab.blocks import Block, RunTable
 from rope_lab.launch.jobs import compose_jobs
 from rope_lab.plan import main as plan
 from rope_lab.results.__main__ import main as results
@@ -148,7 +149,7 @@ def test_tables_and_schemes_of_ones_own(run, tmp_path):
 
 
 def test_a_schemes_own_setting_precedes_that_of_all_runs():
-    (words,) = table.Block(["text"], "quick", {"rope train.lr=1e-3": [0]}, ["train.lr=2e-3"]).runs()
+    (words,) = Block(["text"], "quick", {"rope train.lr=1e-3": [0]}, ["train.lr=2e-3"]).runs()
     assert words[-2:] == ["train.lr=2e-3", "train.lr=1e-3"]  # Hydra takes the last
 
 
@@ -192,7 +193,7 @@ def test_every_cell_of_the_tables_can_be_composed():
 def test_a_star_is_every_scheme_that_is_not_named():
     cases = table.find("schemes")[0].runs()
     assert [words[1] for words in cases[: len(SCHEMES)]] == [f"position={name}" for name in SCHEMES]
-    cases = table.Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none"])
+    cases = Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none"])
     runs = ["position=rope seed=0", "position=none seed=0", "position=rope seed=1"]
     assert [" ".join(words[1:3]) for words in cases] == runs
 
@@ -245,11 +246,28 @@ def test_an_unusable_measure_is_refused_before_any_run(run, tmp_path, words):
     assert not (tmp_path / "runs").exists()
 
 
-def test_two_blocks_choose_the_rate_of_a_cell_alike(run, tmp_path):
-    block = "{task: copy_string, scale: quick, seeds: {rope: 0}, rates: [1e-3], measure: %s}"
-    both = f"{block % 'score'}, {block % 'eval/loss'}"
-    (tmp_path / "mine.yaml").write_text(f"{{about: mine, blocks: [{both}]}}")
-    assert "two blocks differ in `measure`" in run("mine.yaml", BASIC).stderr
+@pytest.mark.parametrize("key", ["measure: eval/loss", "rates: [2e-3]", "search: 7"])
+def test_two_blocks_search_the_rate_of_a_cell_alike(run, tmp_path, key):
+    block = "task: copy_string, scale: quick, seeds: {rope: 0}"
+    first = "measure: score, rates: [1e-3], search: 100"
+    name = key.partition(":")[0]
+    second = re.sub(rf"{name}: [^,]*", key, first)
+    text = f"{{about: mine, blocks: [{{{block}, {first}}}, {{{block}, {second}}}]}}"
+    (tmp_path / "mine.yaml").write_text(text)
+    assert f"two blocks differ in `{name}`" in run("mine.yaml", BASIC).stderr
+
+
+def test_the_runs_of_a_block_come_before_the_next_search(tmp_path):
+    first = Block("copy_string", "quick", {"rope": 0, "none": 0}, rates=[0.5, 1e-3])
+    then = Block("sort_string", "quick", {"rope": 0}, rates=[0.5])
+    mine = RunTable("mine", [first, then])
+    searched, of_rope, of_none = 4, *map(case_of, mine.runs()[1:4:2])
+    assert len(mine.next_runs({})) == searched
+    assert len(mine.next_runs({of_rope: "train.lr=0.5"})) == searched + 1
+    both = {of_rope: "train.lr=0.5", of_none: "train.lr=0.001"}
+    runs = mine.next_runs(both)
+    assert [words[0] for words in runs] == ["task=copy_string"] * 6 + ["task=sort_string"]
+    assert {"train.lr=0.5", "train.lr=0.001"} < {word for words in runs[4:6] for word in words}
 
 
 @pytest.mark.slow
