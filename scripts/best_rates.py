@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from rope_lab import table
+from rope_lab.blocks import Block
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import Comparison, answered
 from rope_lab.results.plans.freeze import measure_of
@@ -25,7 +26,6 @@ from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.results.views.tables import NONE, Table, between, markdown, mean_of, paired
-from rope_lab.table import Block
 from rope_lab.train import config, trainer
 
 BASELINE = "rope"
@@ -47,18 +47,21 @@ NOTE = (
 
 
 def pages_part(runs: Sequence[Run], blocks: Sequence[Block]) -> str:
-    """A table for each task of a table's blocks, as Markdown."""
-    sizes: dict[str, float] = {}
-    parts = [NOTE]
+    """A table for each task of a table, as Markdown; of several blocks the first counts."""
+    first: dict[str, Block] = {}
     for block in blocks:
         for task in block.tasks:
-            of_scheme = by_scheme(runs, block, task)
-            if BASELINE not in of_scheme:
-                continue
-            for name in of_scheme.keys() - sizes.keys():
-                sizes[name] = cached_numbers(name)
-            report = Catalogue().report_of(of_scheme[BASELINE][0])
-            parts += [f"## {report.title}", markdown(Table(rows(of_scheme, sizes, report, block)))]
+            first.setdefault(task, block)
+    sizes: dict[str, float] = {}
+    parts = [NOTE]
+    for task, block in first.items():
+        of_scheme = by_scheme(runs, block, task)
+        if BASELINE not in of_scheme:
+            continue
+        for name in of_scheme.keys() - sizes.keys():
+            sizes[name] = cached_numbers(name)
+        report = Catalogue().report_of(of_scheme[BASELINE][0])
+        parts += [f"## {report.title}", markdown(Table(rows(of_scheme, sizes, report, block)))]
     return "\n\n".join(parts)
 
 
@@ -86,7 +89,7 @@ def rows(
     compared = (ranked_by, [*measures.values()][-1])  # the last is of the longest problems
     found = []
     for name, runs in of_scheme.items():
-        row = {"scheme": Catalogue().title(name), "learning rate": rate_of(runs)}
+        row = {"scheme": Catalogue().title(name), "learning rate": rate_of(runs, block)}
         for title, measure in measures.items():
             row[title] = mean_of(measure.values(runs), measure)
             if measure in compared:
@@ -106,8 +109,13 @@ def difference(runs: Sequence[Run], base: Sequence[Run], measure: Measure) -> st
     return paired(answered(Comparison(Catalogue().report_of(base[0]), measure, *arms)))
 
 
-def rate_of(runs: Sequence[Run]) -> str:
-    return " or ".join(sorted({f"{run.settings['train.lr']:g}" for run in runs}))
+def rate_of(runs: Sequence[Run], block: Block) -> str:
+    """The learning rates of runs, and which of them are at the edge of the search."""
+    edges = {}
+    if len(block.rates) > 2:
+        edges = {max(block.rates): ", the highest", min(block.rates): ", the lowest"}
+    rates = sorted({run.settings["train.lr"] for run in runs})
+    return " or ".join(f"{rate:g}{edges.get(rate, '')}" for rate in rates)
 
 
 def step_seconds(runs: Sequence[Run]) -> float:
