@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from rope_lab import table
 from rope_lab.blocks import Block
 from rope_lab.places import RESULTS
@@ -26,7 +24,7 @@ from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, Measure
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.results.views.tables import NONE, Table, between, markdown, mean_of, paired
-from rope_lab.train import config, trainer
+from rope_lab.showing import costs
 
 BASELINE = "rope"
 BEGIN, END = "<!-- best rates -->", "<!-- /best rates -->"
@@ -36,13 +34,11 @@ LONGER = {
     "text": {"four times as long": f"{LENGTH_LOSS}/256"},
     "grid": {f"{columns} columns": f"{LENGTH}/{columns}" for columns in (6, 7, 8, 10)},
 }
-SIZE = ("model.d_model=64", "model.n_heads=4", "model.n_layers=6", "device=cpu")
-TRAINED, READ = 128, 512  # tokens of a text in training, and in the cache
 NOTE = (
     "Mean [95% interval] over seeds; differences are paired by seed, and not tested. KV cache: "
-    f"numbers for a text of {READ} tokens after training on {TRAINED}, relative to RoPE. A layer "
-    "with a window keeps only its window's tokens; one whose values are keys keeps them once. Step "
-    "time: with evaluations, relative to RoPE on the same machine."
+    f"numbers for a text of {costs.READ} tokens after training on {costs.TRAINED}, relative to "
+    "RoPE. A layer with a window keeps only its window's tokens; one whose values are keys keeps "
+    "them once. Step time: with evaluations, relative to RoPE on the same machine."
 )
 
 
@@ -122,26 +118,11 @@ def step_seconds(runs: Sequence[Run]) -> float:
     return statistics.median(run.seconds / run.steps for run in runs)
 
 
-@torch.no_grad()
 def cached_numbers(name: str) -> float:
-    """Numbers that a KV cache has to hold after READ tokens; name: `rope (q=0)`, as in tables."""
+    """As costs.cached_numbers; name: `rope (q=0)`, as in tables."""
     scheme, _, own = name.removesuffix(")").partition(" (")
     settings = [f"position.{each}" for each in own.split(", ") if each]
-    words = [f"position={scheme}", *settings, f"train.seq_len={TRAINED}", *SIZE]
-    cfg = trainer.resolve(config.load(*words))
-    model = trainer.build_model(cfg, vocabulary=8)
-    cache = model.new_cache(1, READ)
-    sizes = []
-    for _ in range(2):  # a scheme's own numbers grow with each token
-        model(torch.zeros(1, 1, dtype=torch.long), cache=cache)
-        sizes.append([layer.nbytes for layer in cache])
-    total = 0.0
-    for number, (keys, of_values) in enumerate(model.widths):
-        scheme = model.position.in_layer(number)
-        width = keys + of_values if scheme.projects_values else max(keys, of_values)
-        own = (sizes[1][number] - sizes[0][number]) / model.embedding.weight.element_size()
-        total += min(scheme.window or READ, READ) * (cfg.model.n_heads * width + own)
-    return total
+    return costs.cached_numbers(scheme, *settings)
 
 
 def rewritten(page: Path) -> str:

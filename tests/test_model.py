@@ -154,6 +154,16 @@ def test_bytes_of_a_cached_token_count_what_a_scheme_keeps():
     model, own = (make_model(scheme) for scheme in (PositionScheme(DIMS), ByLayer(DIMS)))
     assert model.bytes_of_token(10) == 2 * 8 * 2 * D
     assert own.bytes_of_token(10) == pytest.approx(2 * 8 * (2 * D + 1 + 4 / 10))
+    assert own.numbers_needed(10) == 2 * 10 * (2 * D + 1)
+
+
+def test_a_cache_needs_a_windows_tokens_and_its_own_heads():
+    scheme = PositionScheme(DIMS)
+    scheme.window = 3
+    assert make_model(scheme).numbers_needed(10) == 2 * 3 * 2 * D
+    assert make_model(scheme).numbers_needed(2) == 2 * 2 * 2 * D
+    few, all_ = (make_model("rope", dims=Dims(D, 4, 64), kv_heads=heads) for heads in (2, None))
+    assert 2 * few.numbers_needed(10) == all_.numbers_needed(10)
 
 
 def decayed(*overrides: str) -> set[str]:

@@ -61,6 +61,7 @@ def look(word: str, kept: Measured) -> Shown:
             costs.usual(kept.catalogue.baseline),
             kept,
             TARGETS if cfg.names.position in supported() else (),
+            costs.windowed(word, kept.catalogue.baseline),
         )
 
 

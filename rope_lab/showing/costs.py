@@ -5,11 +5,14 @@ from dataclasses import dataclass
 
 import yaml
 
+from rope_lab.model.transformer import Transformer
 from rope_lab.places import ROOT
 from rope_lab.text import Record
 from rope_lab.train import config, trainer
 
 SIZE = ("model.d_model=128", "model.n_heads=4", "model.n_layers=3", "device=cpu")
+LAYERS = 6  # of the model whose cache is filled, enough for all kinds of a layout's layers
+TRAINED, READ = 128, 512  # tokens of a text in training, and in that cache
 TIMES = ROOT / "results" / "step_times.yaml"
 
 
@@ -40,6 +43,30 @@ def cost(cfg: config.Config) -> Cost:
 def usual(name: str) -> Cost:
     """The cost of one of our schemes, at SIZE."""
     return cost(trainer.resolve(config.load(f"position={name}", *SIZE)))
+
+
+def cached_numbers(scheme: str, *settings: str) -> float:
+    """The numbers that a KV cache has to hold after READ tokens, if training has TRAINED.
+
+    scheme: a name of ours or a file; settings: `position.q=0`
+    """
+    return _long_model(scheme, *settings).numbers_needed(READ)
+
+
+def windowed(scheme: str, baseline: str) -> float | None:
+    """Those numbers relative to the baseline's; None for a scheme none of whose layers has a
+    window.
+    """
+    model = _long_model(scheme)
+    if not any(model.position.in_layer(number).window for number in range(LAYERS)):
+        return None
+    return model.numbers_needed(READ) / cached_numbers(baseline)
+
+
+def _long_model(scheme: str, *settings: str) -> Transformer:
+    size = [*SIZE, f"model.n_layers={LAYERS}", f"train.seq_len={TRAINED}"]
+    cfg = trainer.resolve(config.load(f"position={scheme}", *settings, *size))
+    return trainer.build_model(cfg, vocabulary=8)
 
 
 def step_time(name: str) -> str:

@@ -7,7 +7,7 @@ from rope_lab.model.portrait import Portrait
 from rope_lab.results.views import portraits, render
 from rope_lab.results.views.tables import Table, escaped, markdown
 from rope_lab.showing import measured
-from rope_lab.showing.costs import Cost, step_time
+from rope_lab.showing.costs import LAYERS, READ, TRAINED, Cost, step_time
 from rope_lab.showing.facts import Facts, kind_title
 from rope_lab.showing.measured import Measured
 
@@ -22,6 +22,11 @@ COORDINATES = "coordinates"  # the kind whose positions have axes
 VALUES = (
     "*Rotation of values*: the cosine between a feature of a value and its part in the output; 1: "
     "not rotated."
+)
+WINDOWED = (
+    "Layers with a window need only its last tokens. In a model of {} layers a cache that keeps no "
+    "others holds {:.2f} of RoPE's numbers, for a text {} times as long as those of training. Ours "
+    "keeps all tokens."
 )
 SHARED = "Values are keys, of which a cache needs one; ours stores both."
 REACH = (
@@ -45,6 +50,7 @@ class Shown:
     """All that a page shows of a scheme.
 
     word: how one names it on the command line, a name or a file
+    windowed: as costs.windowed
     exports: the targets of rope-lab export that support it
     """
 
@@ -55,6 +61,7 @@ class Shown:
     baseline: Cost
     measured: Measured
     exports: tuple[str, ...] = ()
+    windowed: float | None = None
 
     @property
     def title(self) -> str:
@@ -81,6 +88,8 @@ def page(shown: Shown, figure: str = "") -> str:
     parts += [caption(shown), "## Cost", markdown(costs(shown))]
     if shown.cost.shares_values:
         parts.append(SHARED)
+    if shown.windowed is not None:
+        parts.append(WINDOWED.format(LAYERS, shown.windowed, READ // TRAINED))
     parts += results(shown)
     parts += ["## Use it", *use(shown)]
     if facts.settings:
