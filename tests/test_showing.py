@@ -287,10 +287,14 @@ def test_planned_tests_at_a_columns_own_scale_count_first(tests, text):
         for scale, p in tests
     ]
     ranked = which.ranked(column, kept.catalogue, {})
-    row = which.row("kerple_log", ranked, [ranked], replace(kept, tests=made))
+    measured_so = replace(kept, tests=made)
+    row = which.row("kerple_log", ranked, [ranked], measured_so)
     assert row["how sure"] == text.format(plan_page.text(result))
     has_own = text.startswith("undecided")
     assert row["RoPE → scheme"] == ("0.171 → 0.838" if has_own else "0.168 → 0.999")
+    outcomes = which.by_outcome([*ranked.gains], ranked, measured_so)
+    assert outcomes[which.FAILED] == (["kerple_log"] if has_own else [])
+    assert ("kerple_log" in outcomes[which.HIGHER]) != has_own
 
 
 def test_show_prints_the_kept_page(capsys):

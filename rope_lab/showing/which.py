@@ -28,6 +28,8 @@ from rope_lab.showing.measured import DIFFERENCE, Measured, verdicts
 BEST = 5  # schemes of a table
 DECISIVE = {words.CONFIRMED, words.REVERSED, words.REFUTED, words.UNDECIDED}
 CLEAR = 0.05  # below RoPE: less is not worth a warning
+HIGHER, LOWER, LEVEL = "Higher than RoPE", "Lower than RoPE", "No difference shown"
+FAILED = "Higher in these runs, but not in a planned test"
 SEARCHED, USUAL = "best of 3 rates", "one rate"
 HEAD = """# Which scheme for what
 
@@ -41,8 +43,9 @@ Begin with your goal: {goals}.
 FOOT = """## How to read the tables
 
 - A table has the schemes whose gain's 95% interval lies above 0; intervals are not corrected for
-  the number of schemes. A scheme with just one planned test has the numbers of that test. Some
-  tests have other settings of model or training than the table.
+  the number of schemes. A scheme with just one planned test has the numbers of that test; if none
+  of its tests is confirmed, it stands below the table. Some tests have other settings of model or
+  training than the table.
 - **KV cache and step time** are relative to [RoPE's](../results/benchmark.md#kv-cache); – is not
   measured. Step times are medians in float32, the largest of several sizes. Content-dependent
   schemes may take longer: [PaTH's bfloat16 runs](../results/reversal/README.md) took four to five
@@ -153,43 +156,52 @@ def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str
     rates = f"at the {rates_of(column, catalogue.baseline)}" if is_searched else "at one rate"
     parts.append(f"RoPE scores {usual.mean:.3f} {rates}.")
     alike = [name for name in ranked.gains if is_searched == (name in ranked.searched)]
-    ahead, lower, level = by_outcome(ranked, alike)
-    rows = [row(name, ranked, every, measured) for name in ahead[:BEST]]
+    outcomes = by_outcome(alike, ranked, measured)
+    best, outcomes[HIGHER] = outcomes[HIGHER][:BEST], outcomes[HIGHER][BEST:]
+    rows = [row(name, ranked, every, measured) for name in best]
     parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
-    parts += sentences("", ahead[BEST:], lower, level, ranked, measured)
+    parts += sentences("", outcomes, ranked, measured)
     others = [name for name in ranked.gains if name not in alike]
-    if others:
-        at_one = ", both at one learning rate"
-        parts += sentences(at_one, *by_outcome(ranked, others), ranked, measured)
-    return parts
+    at_one = ", both at one learning rate"
+    return parts + sentences(at_one, by_outcome(others, ranked, measured), ranked, measured)
 
 
-def by_outcome(ranked: Ranked, names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """Those ahead of the baseline, the best first, those below it, the lowest first, and the others
-    in the order of schemes.
+def by_outcome(names: Sequence[str], ranked: Ranked, measured: Measured) -> dict[str, list[str]]:
+    """The schemes of each outcome: those ahead of the baseline from the best on, those below it
+    from the lowest on, and the others in the order of schemes.
+
+    names: from the lowest gain on
     """
     ahead = [name for name in reversed(names) if ranked.gains[name].low > 0]
+    failed = [name for name in ahead if has_failed(name, ranked.column, measured)]
     lower = [name for name in names if ranked.gains[name].high < 0]
     rest = {*names} - {*ahead, *lower}
-    return ahead, lower, [name for name in ranked.pairs if name in rest]
+    return {
+        HIGHER: [name for name in ahead if name not in failed],
+        FAILED: failed,
+        LOWER: lower,
+        LEVEL: [name for name in ranked.pairs if name in rest],
+    }
+
+
+def has_failed(name: str, column: Column, measured: Measured) -> bool:
+    """Whether a scheme has planned tests of a column's score and scale, and none is confirmed."""
+    tests = [each for each in tests_of(name, column, measured) if is_at_scale(each, column)]
+    return bool(tests) and words.CONFIRMED not in map(plan_word, tests)
 
 
 def sentences(
-    how: str,
-    ahead: list[str],
-    lower: list[str],
-    level: list[str],
-    ranked: Ranked,
-    measured: Measured,
+    how: str, outcomes: dict[str, list[str]], ranked: Ranked, measured: Measured
 ) -> list[str]:
     """A sentence for each outcome, with the schemes that have it; none without any."""
-    titled = {name: measured.catalogue.title(name) for name in ranked.gains}
-    texts = {
-        "Higher than RoPE": [higher(name, ranked, measured) for name in ahead],
-        "Lower than RoPE": [f"{titled[name]} {ranked.gains[name].mean:+.3f}" for name in lower],
-        "No difference shown": [titled[name] for name in level],
+    shown = {
+        HIGHER: lambda name: higher(name, ranked, measured),
+        FAILED: lambda name: higher(name, ranked, measured),
+        LOWER: lambda name: f"{measured.catalogue.title(name)} {ranked.gains[name].mean:+.3f}",
+        LEVEL: measured.catalogue.title,
     }
-    return [f"{begin}{how}: {escaped('; '.join(each))}." for begin, each in texts.items() if each]
+    texts = {begin: [*map(shown[begin], names)] for begin, names in outcomes.items() if names}
+    return [f"{begin}{how}: {escaped('; '.join(each))}." for begin, each in texts.items()]
 
 
 def higher(name: str, ranked: Ranked, measured: Measured) -> str:
