@@ -278,6 +278,18 @@ def test_heat_maps_show_a_crossed_attribute_by_length():
     assert "8" in series.by_value(found, "depth_at_8").x
 
 
+def test_long_titles_of_maps_do_not_widen_the_figure():
+    long = "RoPE at remapped distances (group=9, method=self_extend, near=18, o=-1)"
+    widths = []
+    for name in ("RoPE", long):
+        schemes = [name, f"{name} 2", f"{name} 3"]
+        cells = pd.DataFrame([(each, 64, 0, 0.5) for each in schemes])
+        cells.columns = ["scheme", "column", "row", "share"]
+        drawn = render.svg(heat.maps(cells, "length", "depth", 0)).decode()
+        widths.append(float(re.search(r'width="([0-9.]+)"', drawn)[1]))
+    assert widths[1] < 1.5 * widths[0]
+
+
 def test_crossed_lengths_rise_in_any_process():
     """The order of a set of names differs between processes."""
     lengths = [2, 3, 5, 8, 13, 21, 34, 55]

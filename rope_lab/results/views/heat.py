@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 import altair as alt
@@ -14,7 +14,7 @@ from rope_lab.results.views.palettes import GREENS
 CELL, TALL = 50, 19  # pixels of a cell with a number
 MAP = 118, 108  # pixels of a map among others
 MAPS = 3  # in a row
-LABEL = 30  # letters of a line of a column's label
+LABEL, TITLE = 30, 26  # letters of a line of a column's label, and of a map's title
 
 
 def scores(cells: Iterable[tuple], columns: list[str]) -> alt.LayerChart:
@@ -28,7 +28,6 @@ def scores(cells: Iterable[tuple], columns: list[str]) -> alt.LayerChart:
     least, most = by_column.transform("min"), by_column.transform("max")
     spread = (most - least).where(most > least, 1)
     table = table.assign(shade=(table.value - least) / spread)
-    labels = {column: wrap(column, LABEL) for column in columns}
     across = alt.Axis(
         title=None,
         labelOverlap=False,
@@ -36,7 +35,7 @@ def scores(cells: Iterable[tuple], columns: list[str]) -> alt.LayerChart:
         labelAngle=-90,
         labelLineHeight=13,
         labelLimit=0,
-        labelExpr=f"{json.dumps(labels)}[datum.label]",
+        labelExpr=_wrapped(columns, LABEL),
     )
     base = alt.Chart(table).encode(
         x=alt.X("column:N", sort=columns, axis=across),
@@ -67,8 +66,15 @@ def maps(cells: pd.DataFrame, x: str, y: str, trained: int) -> alt.FacetChart:
     last = base.transform_filter(f"datum.column == {trained} && datum.row == {rows[0]}")  # one cell
     rule = last.mark_rule(strokeDash=[2, 2]).encode(x=alt.X("column:O", bandPosition=1))
     chart = alt.layer(shade, rule).properties(width=MAP[0], height=MAP[1])
-    schemes = alt.Facet("scheme:N", sort=list(cells.scheme.unique()))
+    names = list(cells.scheme.unique())
+    header = alt.Header(labelExpr=_wrapped(names, TITLE))
+    schemes = alt.Facet("scheme:N", sort=names, header=header)
     return chart.facet(schemes, columns=MAPS, spacing=GAP)
+
+
+def _wrapped(labels: Sequence[str], width: int) -> str:
+    """An expression of Vega that is a label in lines of at most `width` letters."""
+    return f"{json.dumps({label: wrap(label, width) for label in labels})}[datum.label]"
 
 
 def _greens(field: str, most: float, legend: alt.Legend | None = None) -> alt.Color:
