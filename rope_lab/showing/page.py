@@ -199,7 +199,7 @@ def use(shown: Shown) -> list[str]:
         others = ", ".join(f"`{target}`" for target in shown.exports[1:])
         parts.append(f"As one file without rope_lab: {command}, or {others}.")
     if facts.kind:
-        parts.append(f"Released in: {facts.released or 'no model that we know'}.")
+        parts.append(f"Released in: {facts.released or 'no widely used model that we know'}.")
     if facts.notes:
         parts.append(facts.notes)
     return parts

@@ -18,8 +18,8 @@ from rope_lab.text import ConfigError
 class Alibi(PositionScheme):
     """Scores fall linearly with distance, at a fixed slope in each head (Press et al., 2022).
 
-    Slopes are 2^(−8i/n), i = 1 … n, for n heads, n a power of 2; other numbers of heads take the
-    rest from 2n.
+    Slopes are 2^(−8i/n), i = 1 … n, for n heads, n a power of 2. For other numbers of
+    heads n is the next lower power of 2, and the remaining heads take every other slope of 2n.
     """
 
     def __init__(self, dims: Dims):
@@ -39,7 +39,7 @@ class KerpleLog(PositionScheme):
 
     bias = −r₁ ln(1 + r₂ |n − m|), r₁ and r₂ above 0 and learned for each head. As in its authors'
     code r₁ is drawn from [0, 2) and r₂ from [0, 1). They clamp both to at least 0.01 at each step;
-    we take absolute values instead.
+    we take absolute values instead. All layers share these numbers.
     """
 
     def __init__(self, dims: Dims):
@@ -56,7 +56,8 @@ class T5Bias(PositionScheme):
     """Adds a learned number to each score, by head and bucket of distances (Raffel et al., 2020).
 
     Distances below buckets/2 have a bucket each. Those up to `max_distance` share the other half,
-    on a logarithmic scale. The last bucket also takes all longer distances.
+    on a logarithmic scale. The last bucket also takes all longer distances. All layers share these
+    numbers.
     """
 
     def __init__(self, dims: Dims, buckets: int = 32, max_distance: int = 128):
@@ -83,7 +84,7 @@ class Fire(PositionScheme):
     bias = f(ψ(n−m) / ψ(max(L, n))), ψ(x) = ln(cx + 1), with c, L and the network f: 1 → hidden →
     heads learned. L = |share · threshold| with a learned `share`, 1 at first. `threshold` None is
     the training length, so that distances in longer texts are scaled to those of training; its
-    authors' code has 512, and trains on 2,048 tokens.
+    authors' code has 512, and trains on 2,048 tokens. All layers share the network.
     """
 
     def __init__(

@@ -29,8 +29,9 @@ class RelativeBias(PositionScheme):
 
     rₙ = W xₙ has M numbers for each head; P is a table of M by E numbers, which a layer's heads
     share. bias(n, i) = Σ_m rₙₘ P(m, n−i), and exactly 0 from distance E on. Inkling also normalises
-    queries and keys (model.qk_norm), divides scores by K instead of √K, and has convolutions of
-    four taps (model.conv); its windows are as long as its tables.
+    queries and keys (model.qk_norm), divides scores by K instead of √K (Inkling 2: by √K), and has
+    convolutions of four taps (model.conv). Five of six of its layers have a window as long as their
+    table; here all layers are full.
 
     modes: M
     extent: E in tokens; below 1 a share of the training length; None: the training length
@@ -164,7 +165,7 @@ class Wall(ChangedKeys):
     sum over i < l ≤ n. An old key's score falls to 0, not to −∞. b is 8 at first: nearly no
     position. Its authors' options, such as a forget gate for each head, are missing here.
 
-    Keys are kept with the gates of all tokens so far, so no exponent is above 0.
+    The cache holds keys already multiplied by all gates so far, so that no exponent is above 0.
     """
 
     block = 16  # its queries meet each other's keys feature by feature

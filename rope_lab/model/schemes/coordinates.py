@@ -93,10 +93,10 @@ class GoldenGateRope(Directions):
     """RoPE along a direction of its own in each pair of each head (Xiong, 2025,
     jerryxio.ng/posts/nd-rope, uniform variant).
 
-    Pair f of head h turns along the angle (hC + f) π(1 − √5)/2, so that directions are spread
-    evenly. Frequencies fall from `fastest` to `slowest` in equal ratios. Its author's coordinates
-    run from −1 to 1 over a square image, at frequencies from 1 to 100; here a cell is one unit, and
-    the range is that of axial RoPE.
+    The direction of pair f of head h has the angle (hC + f) π(1 − √5)/2, so that directions are
+    spread evenly. Frequencies fall from `fastest` to `slowest` in equal ratios. Its author's
+    coordinates run from −1 to 1 over a square image, at frequencies from 1 to 100; here a cell is
+    one unit, and the range is that of axial RoPE.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class LearnedAxis(PositionScheme):
     """Adds a learned vector for one axis of positions: a place, which several tokens may share.
 
     - Abacus (McLeish et al., 2024, arXiv 2405.17399): a digit's place within its number, 1 for the
-      first; 0 for other characters.
+      first, which should be the lowest; 0 for other characters.
     - Position coupling (Cho et al., 2024, arXiv 2405.20671): digits of equal significance in both
       numbers and in the sum share a place.
 

@@ -39,12 +39,14 @@ Pattern = Sequence[Part]
 
 
 class Layers(PositionScheme):
-    """Each layer has the scheme that a pattern says: `rope window:64 *3 | none` is three layers of
-    RoPE in a window of 64 tokens, then one without positions, and so on.
+    """Each layer has the scheme that `pattern` says. `|` separates its parts; a part is a scheme,
+    its settings, and `*N` for N layers: `rope window:64 *3 | none` is three layers of RoPE in a
+    window of 64 tokens, then one without positions. Formulas are those of the schemes.
 
     pattern: repeated over all layers, counted from the first
     from_last: count from the last layer: it then has the last scheme of `pattern`
-    first, last: schemes of the first and of the last layers, instead of the pattern's
+    first: a pattern of the first layers, instead of theirs; None: none
+    last: a pattern of the last layers, instead of theirs; None: none
 
     The layers of a part share one scheme, whose layers are numbered 0, 1, … . `window` of a part is
     a number of tokens, or below 1 a share of the training length. Raises ConfigError for schemes
@@ -175,11 +177,12 @@ class RNoPE(Layers):
     """RoPE, but no position at all in the last of `every` layers (Yang et al., 2025, RNoPE).
 
     Its authors find that layers without it retrieve from far away, and that those with it favour
-    what is near. They and models of 2025 and 2026 have one layer in 4 to 6 without RoPE.
+    what is near. Shipped models with such layers leave out RoPE in one of 4; one of 2 is ours.
 
     window: the last tokens that a query sees in layers with RoPE (RNoPE-SWA); below 1 a share of
         the training length; None: all
-    temperature: c of `TemperatureTuning` in layers without RoPE, whose chunks are the window
+    temperature: c: in layers without RoPE scores of position n are multiplied by
+        1 + c ln(1 + ⌊(n + 1) / window⌋), as in Llama 4; 0: they are not
     """
 
     def __init__(

@@ -37,12 +37,13 @@ class Zone(NamedTuple):
 
 class Remapped(Rotary):
     """RoPE whose queries at n and keys at i meet at other positions if they are far apart, so that
-    no distance is longer than in training. L is `original`.
+    distances stay within those of training. L is `original`.
 
     - rerope (Su, 2023): from a distance of w = near on, the distance is w. Queries are multiplied
       by max(1, ln N / ln L), N the number of keys that they see.
     - self_extend (Jin et al., 2024, arXiv 2401.01325): from a distance of W = near on, the query is
-      at ⌊n/G⌋ + W − ⌊W/G⌋ and the key at ⌊i/G⌋, G = group.
+      at ⌊n/G⌋ + W − ⌊W/G⌋ and the key at ⌊i/G⌋, G = group. Distances stay within those of
+      training up to W + G(L − W) tokens, 3.25 L by default.
     - dual_chunk (An et al., 2024, arXiv 2402.17463): chunks of c = near tokens. Keys are at i mod
       c; the query is at n mod c for keys of its own chunk, at min(n mod c + c, L − 1) for those of
       the chunk before, at L − 1 for older ones.

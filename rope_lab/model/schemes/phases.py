@@ -28,10 +28,12 @@ class RePo(Rotary):
 
     z = W_z (SiLU(W_g x) ∘ W_c x), a real number for each token and head, W_g and W_c to D/8
     features, which the heads share; queries and keys are rotated by R(zθ). Causality stays; the
-    token's own position has no effect. Layers before `first` have RoPE. There x is not normalised,
-    and training continues from a model with RoPE.
+    token's own position has no effect. Layers before `first` have RoPE. In its authors' models x is
+    not normalised, and training continues from a model with RoPE; here x is the input of the
+    layer's projections.
 
     first: the first layer, 0 …, with computed positions; None: a third of the layers, rounded up
+        (its authors have 5 of 16)
     """
 
     def __init__(self, dims: Dims, base: float = 500_000.0, first: int | None = None):
@@ -62,11 +64,12 @@ class RePo(Rotary):
 
 
 class RandomRotations(Rotary):
-    """RoPE whose angle grows by a random step at each position (a control of Godavarti, 2026, arXiv
-    2606.24975: accumulated random rotations alone help in long texts).
+    """RoPE whose angle changes by a random step at each position (a control of Godavarti, 2026,
+    arXiv 2606.24975: accumulated random rotations alone help in long texts).
 
     Position n is rotated by θⱼ Σ ξₜⱼ over t ≤ n, ξ drawn once from N(0, 1), the same for all runs,
-    layers and heads. That distribution is ours: we know only the paper's abstract.
+    layers and heads. That distribution is ours: we know only the paper's abstract. The angle is a
+    random walk, so scores depend on both positions, not on their distance alone.
 
     v, o: how many times values and output are rotated, as in Rotary; 1 and −1 as in RoPER
     positions: the number of positions that have a step

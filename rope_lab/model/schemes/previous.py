@@ -67,9 +67,11 @@ class PartialKeyOffset(Around):
     December 2025).
 
     kₜ[U] ← kₜ₋₁[U], U the last `share` of each head's features; the first token keeps its own. The
-    other features of keys, queries and values stay. There U is what half RoPE leaves unrotated,
-    whose frequencies go from 1 to 1/1024: `base` 1024^(C/(C−2)) for C pairs of a head. Queries and
-    keys are normalised there (model.qk_norm), and only 2 of 11 layers have the offset.
+    other features of keys, queries and values stay. In modded-nanogpt half RoPE rotates the other
+    features at frequencies from 1 to 1/1024, position.scheme.base = 1024^(C/(C−2)) for C pairs of a
+    head; the default here is 10,000. It also normalises queries and keys (model.qk_norm), and only
+    2 of its 11 layers have the offset. In packed documents the first key of a document takes
+    features of the document before.
 
     scheme: of all other hooks; it must not rotate the features U
     """

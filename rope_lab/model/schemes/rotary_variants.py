@@ -40,7 +40,8 @@ class XPos(Rotary):
 
     ζᵢ = (2i/d + γ) / (1 + γ), γ = 0.4. With s = scale_base positions, queries at n are multiplied
     by ζᵢ^(n/s) and keys at m by ζᵢ^(−m/s), so that pair i of the score is multiplied by
-    ζᵢ^((n−m)/s).
+    ζᵢ^((n−m)/s). Texts have at most about 55 s positions, 28,231 by default: beyond them float32
+    cannot hold the factors.
     """
 
     def __init__(

@@ -82,7 +82,8 @@ class SharedKVDeepSeek(SharedKV):
 
 class SharedKVGemma(SharedKV):
     """`values = unrotated` with the norms of Gemma 4: values are keys at root mean square 1;
-    queries and keys are that times learned gains, and rotated. Scores are not divided by √K.
+    queries and keys are normalised alike, multiplied by learned gains, then
+    rotated. Scores are not divided by √K.
 
     Gemma 4 shares them in the full layers of its large models alone, which rotate a `p` of 0.25 at
     base 1e6.
