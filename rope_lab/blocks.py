@@ -48,12 +48,8 @@ class Block:
         """The overrides of each run; REST stands for the schemes `rest`. If rates are searched, the
         runs of the search, and then those whose best rate is known.
         """
-        seeds_of_row = {}
-        for row, seeds in self.seeds.items():
-            seeds_of_row |= dict.fromkeys(rest if row == REST else [row], seeds)
-        runs = []
-        for task, row, rate in product(self.tasks, seeds_of_row, self.rates):
-            runs.append(self._run(task, row, self.search, f"{RATE}{rate:g}"))
+        seeds_of_row = self._seeds_of_row(rest)
+        runs = self.search_runs(rest)
         every = sorted(set().union(*seeds_of_row.values()))
         for seed, task, row in product(every, self.tasks, seeds_of_row):
             if seed not in seeds_of_row[row]:
@@ -65,9 +61,19 @@ class Block:
                 runs.append(self._run(task, row, seed, best[case_of(words)]))
         return runs
 
-    def is_searched(self, rest: Sequence[str], best: Best) -> bool:
-        """Whether the best rate of each of its cases is known, or none is searched."""
-        return not self.rates or all(case_of(words) in best for words in self.runs(rest))
+    def search_runs(self, rest: Sequence[str] = ()) -> list[list[str]]:
+        """The overrides of each run of its search, none without `rates`."""
+        rows = self._seeds_of_row(rest)
+        return [
+            self._run(task, row, self.search, f"{RATE}{rate:g}")
+            for task, row, rate in product(self.tasks, rows, self.rates)
+        ]
+
+    def _seeds_of_row(self, rest: Sequence[str]) -> dict[str, Seeds]:
+        seeds_of_row = {}
+        for row, seeds in self.seeds.items():
+            seeds_of_row |= dict.fromkeys(rest if row == REST else [row], seeds)
+        return seeds_of_row
 
     def _run(self, task: str, row: str, seed: int, *rate: str) -> list[str]:
         """The overrides of a run; rate: `train.lr=0.002`, if it is searched."""
@@ -88,22 +94,18 @@ class RunTable:
     blocks: Annotated[list[Block], Field(min_length=1)]
     plan: str = ""
 
-    def runs(self, best: Best | None = None) -> list[list[str]]:
-        """The overrides of each run, as in Block."""
+    def runs(self, best: Best | None = None, first: int | None = None) -> list[list[str]]:
+        """The overrides of each run, as in Block; first: of so many blocks alone."""
         runs = []
-        for block in self.blocks:
+        for block in self.blocks[:first]:
             runs += block.runs(self._rest(), best)
         return runs
 
-    def next_runs(self, best: Best) -> list[list[str]]:
-        """As `runs`, up to the first block whose search has not ended: its runs come before those
-        of the next block.
-        """
+    def search_runs(self, first: int | None = None) -> list[list[str]]:
+        """The overrides of each run of the searches; first: of so many blocks alone."""
         runs = []
-        for block in self.blocks:
-            runs += block.runs(self._rest(), best)
-            if not block.is_searched(self._rest(), best):
-                break
+        for block in self.blocks[:first]:
+            runs += block.search_runs(self._rest())
         return runs
 
     def measures(self) -> dict[Case, str]:
@@ -114,9 +116,7 @@ class RunTable:
                 check_measure(task, block.measure)
             if block.measure != OWN and not block.rates:
                 raise ConfigError(f"measure {block.measure}: no `rates` are searched in this block")
-            if not block.rates:
-                continue
-            for words in block.runs(self._rest()):
+            for words in block.search_runs(self._rest()):
                 first = found.setdefault(case_of(words), block)
                 for key in ("measure", "rates", "search"):
                     if getattr(first, key) != getattr(block, key):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rope_lab.experiments.timing import run_seconds
 from rope_lab.launch import sweep
-from rope_lab.launch.jobs import Job
+from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.results.plans.bill import Bill, summed
 from rope_lab.results.plans.freeze import check_length, measure_of
 from rope_lab.results.plans.names import RATE
@@ -18,6 +18,7 @@ from rope_lab.train.run_folder import OUTCOMES
 
 Case = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Case, str]  # its best rate, as an override
+Searches = dict[Case, dict[str, Job]]  # its run at each rate
 TIMED = 2  # runs of a task of which steps are taken
 OWN = "score"  # the measure of a task
 
@@ -27,29 +28,29 @@ def case_of(words: Iterable[str]) -> Case:
     return tuple(word for word in words if not word.startswith(("seed=", RATE)))
 
 
-def searched_rates(jobs: Sequence[Job], extra: Sequence[str]) -> dict[Case, dict[str, Job]]:
-    """The run of each case at each rate of its search; extra: overrides of all runs."""
-    searched: dict[Case, dict[str, Job]] = {}
-    for job in jobs:
-        own = [word for word in job.cfg.overrides if word not in extra]
-        for word in own:
-            if word.startswith(RATE):
-                searched.setdefault(case_of(own), {})[word] = job
+def searched_rates(runs: Sequence[list[str]], extra: Sequence[str]) -> Searches:
+    """The run of each case at each rate of its search.
+
+    runs: of a search, by their overrides; extra: overrides of all runs
+    """
+    searched: Searches = {}
+    for words in runs:  # one at a time: cases may share runs
+        (rate,) = (word for word in words if word.startswith(RATE))
+        (searched.setdefault(case_of(words), {})[rate],) = compose_jobs([[*words, *extra]])
     return searched
 
 
-def best_rates(jobs: Sequence[Job], extra: Sequence[str], measures: dict[Case, str]) -> Best:
+def best_rates(searched: Searches, measures: dict[Case, str]) -> Best:
     """The best rate of each case whose runs have all ended; of equal ones the best by the task's
     own measure, then the first. A diverged run is the worst. Raises ConfigError.
 
-    jobs:     of the search
     measures: what chooses the rate of each case, as in `rope-lab compare --measure`
     """
-    searched = searched_rates(jobs, extra)
-    if not searched:
-        return {}
-    ended = read_ended(Path(jobs[0].cfg.out))
     best: Best = {}
+    if not searched:
+        return best
+    (any_job, *_), *_ = (list(at_rate.values()) for at_rate in searched.values())
+    ended = read_ended(Path(any_job.cfg.out))
     for case, at_rate in searched.items():
         measure = measures.get(case, OWN)
         check_length(measure, next(iter(at_rate.values())).cfg.eval.lengths)

@@ -15,10 +15,11 @@ from rope_lab.blocks import Block, RunTable
 from rope_lab.experiments.asking import exit_after
 from rope_lab.files import digest
 from rope_lab.launch import sweep
+from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import Plan, Study
-from rope_lab.searches import Best, Case, best_rates, bill_of, searched_rates
+from rope_lab.searches import Best, Case, Searches, best_rates, bill_of, case_of, searched_rates
 from rope_lab.shipped import choices
 from rope_lab.text import (
     ConfigError,
@@ -34,6 +35,7 @@ from rope_lab.text import (
 from rope_lab.train import config
 from rope_lab.train.overrides import key_of, split_hydra, typed
 from rope_lab.train.plugin import FILE, sources_of
+from rope_lab.train.run_folder import OUTCOMES
 from rope_lab.train.trainer import CORES
 
 
@@ -124,17 +126,54 @@ def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> i
     tables, extra, settings = _asked(name, overrides, jobs)
     shows_scores = not any(table.plan for table in tables)
     title, measures = Path(name).stem, _measures(tables)
-    searches = _jobs(tables, {}, extra)
-    known = best_rates(searches, extra, measures)
+    searched = _searched(tables, extra)
+    is_fresh = any(job.cfg.fresh for at_rate in searched.values() for job in at_rate.values())
+    best = {} if is_fresh else best_rates(searched, measures)
     if only_list:
-        return sweep.launch(_jobs(tables, known, extra), settings, title, False, shows_scores)
-    while True:  # a block's search, its runs at the best rates, and the next block's
-        known_jobs = _jobs(tables, known, extra, ahead=False)
-        status = sweep.launch(known_jobs, settings, title, True, shows_scores)
-        best = best_rates(searches, extra, measures)
-        if status or best == known:
+        return sweep.launch(_jobs(tables, best, extra), settings, title, False, shows_scores)
+    worst, begun = 0, set()
+    for first in _stages(tables):
+        if first and _cases(tables, first) <= best.keys():
+            continue  # the next stage has these runs too
+        jobs = _not_again(_jobs(tables, best, extra, first), begun)
+        status = sweep.launch(jobs, settings, title, True, shows_scores)
+        if status > EXIT_FAILED:  # a signal
             return status
-        known = best
+        worst = max(worst, status)
+        begun |= {job.identity.run_id for job in jobs}
+        best = best_rates(searched, measures)
+    if not worst and (unknown := _cases(tables) - best.keys()):
+        case = " ".join(min(unknown))
+        raise ConfigError(f"{case}: a run of its search cannot be read; fresh=true makes it again")
+    return worst
+
+
+def _stages(tables: list[RunTable]) -> list[int | None]:
+    """How many blocks to run, so that each search is followed by the runs at the best rates before
+    the next one begins; None: all.
+    """
+    ends: set[int] = set()
+    for table in tables:
+        ends |= {number for number, block in enumerate(table.blocks, 1) if block.rates}
+    return [*sorted(ends), None]
+
+
+def _cases(tables: list[RunTable], first: int | None = None) -> set[Case]:
+    """The cases whose rates are searched; first: of so many blocks alone."""
+    return {case_of(words) for table in tables for words in table.search_runs(first)}
+
+
+def _not_again(jobs: list[Job], begun: set[str]) -> list[Job]:
+    """The jobs without those that this command has begun and that failed; those that ended do not
+    begin anew.
+    """
+    left = []
+    for job in jobs:
+        if job.identity.run_id not in begun:
+            left.append(job)
+        elif job.record()["status"] in OUTCOMES:
+            left.append(replace(job, cfg=replace(job.cfg, fresh=False)))
+    return left
 
 
 def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
@@ -143,9 +182,9 @@ def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
     A rate that is still to be searched changes no time: the runs that follow it count too.
     """
     tables, extra, settings = _asked(name, overrides, jobs)
-    searches = _jobs(tables, {}, extra)
-    rates = {case: next(iter(jobs)) for case, jobs in searched_rates(searches, extra).items()}
-    rates |= best_rates(searches, extra, _measures(tables))
+    searched = _searched(tables, extra)
+    rates = {case: next(iter(at_rate)) for case, at_rate in searched.items()}
+    rates |= best_rates(searched, _measures(tables))
     return bill_of(_jobs(tables, rates, extra), settings)
 
 
@@ -176,14 +215,18 @@ def _measures(tables: list[RunTable]) -> dict[Case, str]:
     return found
 
 
-def _jobs(tables: list[RunTable], best: Best, extra: list[str], ahead: bool = True) -> list[Job]:
-    """The runs of the tables, as far as they are known, each once.
+def _searched(tables: list[RunTable], extra: list[str]) -> Searches:
+    """The runs of the searches of the tables."""
+    return searched_rates([words for table in tables for words in table.search_runs()], extra)
 
-    ahead: also those of blocks behind one whose search has not ended
-    """
+
+def _jobs(
+    tables: list[RunTable], best: Best, extra: list[str], first: int | None = None
+) -> list[Job]:
+    """The runs of the tables, as far as they are known, each once; first: of so many blocks."""
     every: dict[str, Job] = {}
     for table in tables:
-        runs = table.runs(best) if ahead else table.next_runs(best)
+        runs = table.runs(best, first)
         for job in compose_jobs([[*words, *extra] for words in runs]):
             planned = replace(job, cfg=replace(job.cfg, plan=table.plan))
             every.setdefault(job.identity.run_id, planned)

@@ -43,11 +43,15 @@ NOTE = (
 
 
 def pages_part(runs: Sequence[Run], blocks: Sequence[Block]) -> str:
-    """A table for each task of a table, as Markdown; of several blocks the first counts."""
+    """A table for each task of a table, as Markdown. Raises ValueError if its blocks differ in
+    more than their schemes.
+    """
     first: dict[str, Block] = {}
     for block in blocks:
         for task in block.tasks:
-            first.setdefault(task, block)
+            alike = replace(first.setdefault(task, block), task=block.task, seeds=block.seeds)
+            if alike != block:
+                raise ValueError(f"{task}: two blocks differ in more than their schemes")
     sizes: dict[str, float] = {}
     parts = [NOTE]
     for task, block in first.items():
@@ -109,7 +113,7 @@ def rate_of(runs: Sequence[Run], block: Block) -> str:
     """The learning rates of runs, and which of them are at the edge of the search."""
     edges = {}
     if len(block.rates) > 2:
-        edges = {max(block.rates): ", the highest", min(block.rates): ", the lowest"}
+        edges = {max(block.rates): ", the highest tried", min(block.rates): ", the lowest tried"}
     rates = sorted({run.settings["train.lr"] for run in runs})
     return " or ".join(f"{rate:g}{edges.get(rate, '')}" for rate in rates)
 

@@ -42,8 +42,8 @@ def test_schemes_are_ranked_beside_their_cache_and_step_time(tmp_path):
     columns = ["learning rate", "KV cache", "step time"]
     assert [[row[name] for name in columns] for row in rows] == [
         ["0.008", "0.22", "1.50"],
-        ["0.004, the lowest", "1.00", "1.00"],
-        ["0.004, the lowest", "0.50", "1.00"],
+        ["0.004, the lowest tried", "1.00", "1.00"],
+        ["0.004, the lowest tried", "0.50", "1.00"],
     ]
     best = [cell for name, cell in rows[0].items() if "difference" in name]
     assert best == ["-0.1000 [-0.1000, -0.1000] n=3"]

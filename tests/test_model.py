@@ -162,6 +162,8 @@ def test_a_cache_needs_a_windows_tokens_and_its_own_heads():
     scheme.window = 3
     assert make_model(scheme).numbers_needed(10) == 2 * 3 * 2 * D
     assert make_model(scheme).numbers_needed(2) == 2 * 2 * 2 * D
+    linear = make_model("rope", attention="linear")
+    assert linear.numbers_needed(10) == linear.numbers_needed(99)
     few, all_ = (make_model("rope", dims=Dims(D, 4, 64), kv_heads=heads) for heads in (2, None))
     assert 2 * few.numbers_needed(10) == all_.numbers_needed(10)
 

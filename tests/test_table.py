@@ -8,8 +8,8 @@ from conftest import ROOT, SCHEMES, TINY
 from trained import command
 
 from rope_lab import searches, table
-from rope_lab.blocks import Block, RunTable
-from rope_lab.launch.jobs import compose_jobs
+from rope_lab.blocks import Block
+from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.plan import main as plan
 from rope_lab.results.__main__ import main as results
 from rope_lab.results.plans import study as studies
@@ -216,7 +216,9 @@ blocks:
 )
 def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, best):
     words = ["task=substring_by_index", "position=rope", "seed=100", "eval.lengths=[20,30]"]
-    jobs = compose_jobs([[*words, f"train.lr={rate}"] for rate in (0.001, 0.002, 0.004)])
+    runs = [[*words, f"train.lr={rate}"] for rate in (0.001, 0.002, 0.004)]
+    searched = searches.searched_rates(runs, [])
+    jobs = searched[case_of(words)].values()
     of = {"eval/accuracy": [1, 3, 2], "eval/loss": [2, 3, 1]}
     of |= {"length/20": [3, 2, 1], "length/30": [0, 0, 0]}
     ended = {}
@@ -225,7 +227,7 @@ def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, b
         ended[job.identity.run_id] = read(tmp_path)[0][-1]
     monkeypatch.setattr(searches, "read_ended", lambda _: ended)
     case = case_of(words)
-    assert searches.best_rates(jobs, [], {case: measure}) == {case: best}
+    assert searches.best_rates(searched, {case: measure}) == {case: best}
 
 
 UNUSABLE = {  # what a block says → the error
@@ -257,17 +259,86 @@ def test_two_blocks_search_the_rate_of_a_cell_alike(run, tmp_path, key):
     assert f"two blocks differ in `{name}`" in run("mine.yaml", BASIC).stderr
 
 
-def test_the_runs_of_a_block_come_before_the_next_search(tmp_path):
-    first = Block("copy_string", "quick", {"rope": 0, "none": 0}, rates=[0.5, 1e-3])
-    then = Block("sort_string", "quick", {"rope": 0}, rates=[0.5])
-    mine = RunTable("mine", [first, then])
-    searched, of_rope, of_none = 4, *map(case_of, mine.runs()[1:4:2])
-    assert len(mine.next_runs({})) == searched
-    assert len(mine.next_runs({of_rope: "train.lr=0.5"})) == searched + 1
-    both = {of_rope: "train.lr=0.5", of_none: "train.lr=0.001"}
-    runs = mine.next_runs(both)
-    assert [words[0] for words in runs] == ["task=copy_string"] * 6 + ["task=sort_string"]
-    assert {"train.lr=0.5", "train.lr=0.001"} < {word for words in runs[4:6] for word in words}
+@pytest.fixture
+def launched(monkeypatch):
+    """What `rope-lab table` would launch, a list a call, if runs ended at once; those of `failing`
+    overrides fail.
+    """
+    calls, ended, failing = [], {}, set()
+
+    def launch(jobs, *_):
+        began = [job for job in jobs if job.cfg.fresh or job.record()["status"] == "not run"]
+        calls.append([" ".join(job.cfg.overrides) for job in began])
+        for job in began:
+            if not failing.intersection(job.cfg.overrides):
+                ended[job.identity.run_id] = float(job.cfg.train.lr)
+        return int(any(job.identity.run_id not in ended for job in jobs))
+
+    def record(job):
+        return {"status": "finished" if job.identity.run_id in ended else "not run"}
+
+    monkeypatch.setattr(table.sweep, "launch", launch)
+    monkeypatch.setattr(Job, "record", record)
+    monkeypatch.setattr(searches, "read_ended", lambda _: ended)
+    monkeypatch.setattr(searches, "_gain", lambda rate, _: -abs(rate - 2e-3))
+    return calls, failing
+
+
+def blocks(tmp_path, *lines):
+    """The path of a table with these blocks."""
+    text = "".join(f"\n  - {{{line}}}" for line in lines)
+    (tmp_path / "mine.yaml").write_text(f"about: mine\nblocks:{text}\n")
+    return str(tmp_path / "mine.yaml")
+
+
+SEARCHED = "task: copy_string, scale: quick, seeds: {rope: 0, none: 0}, rates: [1e-3, 2e-3]"
+NEXT = "task: sort_string, scale: quick, seeds: {rope: 0}, rates: [2e-3, 4e-3]"
+PLAIN = "task: flip_flop, scale: quick, seeds: {rope: 0}, settings: [train.lr=1e-3]"
+
+
+def test_the_runs_of_a_block_come_before_the_next_search(launched, tmp_path):
+    calls, _ = launched
+    assert table.run(blocks(tmp_path, SEARCHED, NEXT, PLAIN), [BASIC], None, False) == 0
+    tasks = [[words.split()[0] for words in call] for call in calls]
+    copy, sort, flip = "task=copy_string", "task=sort_string", "task=flip_flop"
+    assert tasks == [[copy] * 4, [copy, copy, sort, sort], [sort, flip]]
+    assert all("train.lr=0.002" in words for words in (*calls[1][:2], calls[2][0]))
+
+
+def test_a_failed_search_stops_no_other_block(launched, tmp_path):
+    """Its runs are tried once by each command."""
+    calls, failing = launched
+    failing.add("position=none")
+    assert table.run(blocks(tmp_path, SEARCHED, NEXT, PLAIN), [BASIC], None, False) == 1
+    every = [words for call in calls for words in call]
+    assert len(every) == len(set(every)) == 4 + 1 + 2 + 1 + 1
+
+
+def test_fresh_runs_are_made_once(launched, tmp_path):
+    calls, _ = launched
+    path = blocks(tmp_path, SEARCHED, NEXT)
+    for own in ([], ["fresh=true"]):
+        calls.clear()
+        assert table.run(path, [BASIC, *own], None, False) == 0
+        every = [words for call in calls for words in call]
+        assert len(every) == len(set(every)) == 4 + 2 + 2 + 1
+
+
+def test_a_table_without_rates_is_launched_once(launched, tmp_path):
+    calls, _ = launched
+    assert table.run(blocks(tmp_path, PLAIN), [BASIC], None, False) == 0
+    assert [len(call) for call in calls] == [1]
+
+
+def test_cases_may_share_their_runs(launched, tmp_path):
+    """And a rate of a block without a search is none of another's."""
+    calls, _ = launched
+    both = 'task: copy_string, scale: quick, seeds: {rope: 0, "rope position.q=1": 1}'
+    other = "task: copy_string, scale: quick, seeds: {rope: 2}, settings: [train.lr=1.9e-3]"
+    lines = other, f"{both}, rates: [1e-3, 4e-3]", PLAIN
+    assert table.run(blocks(tmp_path, *lines), [BASIC], None, False) == 0
+    assert [len(call) for call in calls] == [1 + 2, 2 + 1]
+    assert all("train.lr=0.001" in words for words in calls[1][:2])
 
 
 @pytest.mark.slow

@@ -32,6 +32,10 @@ class LayerCache:
     def nbytes(self) -> int:
         return sum(x.nbytes for x in (*self.tensors.values(), *self.own.values()))
 
+    @property
+    def numbers(self) -> int:
+        return sum(x.numel() for x in (*self.tensors.values(), *self.own.values()))
+
     def rows(self, chosen_B: Tensor) -> Self:
         """The cache of some rows of the batch; chosen: bool [B]."""
         kept = {name: x[chosen_B] for name, x in self.tensors.items()}

@@ -5,6 +5,7 @@ width, V vocabulary.
 """
 
 import inspect
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -224,31 +225,32 @@ class Transformer(nn.Module):
 
     def bytes_of_token(self, slots: int) -> float:
         """Bytes per token and batch row of a cache with room for `slots` tokens."""
-        first, second = map(sum, self._bytes_of_layers(slots))
+        sizes = [[layer.nbytes for layer in cache] for cache in self._small_caches(slots)]
+        first, second = map(sum, sizes)
         return (first + (slots - 1) * (second - first)) / slots
 
     def numbers_needed(self, tokens: int) -> float:
         """Numbers per batch row that a cache of `tokens` tokens has to hold. A layer with a window
         needs its last tokens alone; keys that are the values are needed once.
         """
-        first, second = self._bytes_of_layers(tokens)
+        first, second = ([layer.numbers for layer in cache] for cache in self._small_caches(tokens))
+        if self.layers[0].attention.linear:
+            return sum(first)
         needed = 0.0
         for number, (keys, values) in enumerate(self.widths):
             scheme, heads = self.position.in_layer(number), self.layers[number].attention.kv_heads
             width = keys + values if scheme.projects_values else max(keys, values)
-            own = (second[number] - first[number]) / self.embedding.weight.element_size()
+            own = second[number] - first[number]
             needed += min(scheme.window or tokens, tokens) * (heads * width + own)
         return needed
 
-    def _bytes_of_layers(self, slots: int) -> list[list[int]]:
-        """Bytes of each layer's cache after one token and after two; a scheme's own grow."""
+    def _small_caches(self, slots: int) -> Iterator[Cache]:
+        """A cache with room for `slots` tokens after one of them, and after two."""
         cache = self.new_cache(1, max(slots, 2))
         token_11 = self.embedding.weight.new_zeros(1, 1, dtype=torch.long)
-        sizes = []
         for _ in range(2):
             self(token_11, cache=cache)
-            sizes.append([layer.nbytes for layer in cache])
-        return sizes
+            yield cache
 
 
 def positions(

@@ -43,9 +43,9 @@ Begin with your goal: {goals}.
 FOOT = """## How to read the tables
 
 - A table has the schemes whose gain's 95% interval lies above 0; intervals are not corrected for
-  the number of schemes. A scheme with just one planned test has the numbers of that test; if none
-  of its tests is confirmed, it stands below the table. Some tests have other settings of model or
-  training than the table.
+  the number of schemes. A scheme with just one planned test has the numbers of that test. If it
+  has planned tests at this scale and none is confirmed, it stands below the table. Some tests have
+  other settings of model or training than the table.
 - **KV cache and step time** are relative to [RoPE's](../results/benchmark.md#kv-cache); – is not
   measured. Step times are medians in float32, the largest of several sizes. Content-dependent
   schemes may take longer: [PaTH's bfloat16 runs](../results/reversal/README.md) took four to five

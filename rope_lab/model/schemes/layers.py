@@ -45,8 +45,8 @@ class Layers(PositionScheme):
 
     pattern: repeated over all layers, counted from the first
     from_last: count from the last layer: it then has the last scheme of `pattern`
-    first: a pattern of the first layers, instead of theirs; None: none
-    last: a pattern of the last layers, instead of theirs; None: none
+    first: a pattern of the first layers, instead of theirs; None: theirs stays
+    last: a pattern of the last layers, instead of theirs; None: theirs stays
 
     The layers of a part share one scheme, whose layers are numbered 0, 1, … . `window` of a part is
     a number of tokens, or below 1 a share of the training length. Raises ConfigError for schemes

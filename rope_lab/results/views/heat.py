@@ -14,7 +14,7 @@ from rope_lab.results.views.palettes import GREENS
 CELL, TALL = 50, 19  # pixels of a cell with a number
 MAP = 118, 108  # pixels of a map among others
 MAPS = 3  # in a row
-LABEL, TITLE = 30, 26  # letters of a line of a column's label, and of a map's title
+LABEL, TITLE = 30, 26  # characters of a line of a column's label, and of a map's title
 
 
 def scores(cells: Iterable[tuple], columns: list[str]) -> alt.LayerChart:
@@ -73,7 +73,7 @@ def maps(cells: pd.DataFrame, x: str, y: str, trained: int) -> alt.FacetChart:
 
 
 def _wrapped(labels: Sequence[str], width: int) -> str:
-    """An expression of Vega that is a label in lines of at most `width` letters."""
+    """A Vega expression: the label, wrapped at `width` characters."""
     return f"{json.dumps({label: wrap(label, width) for label in labels})}[datum.label]"
 
 
