@@ -5,7 +5,8 @@ width, V vocabulary.
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -225,15 +226,14 @@ class Transformer(nn.Module):
 
     def bytes_of_token(self, slots: int) -> float:
         """Bytes per token and batch row of a cache with room for `slots` tokens."""
-        sizes = [[layer.nbytes for layer in cache] for cache in self._small_caches(slots)]
-        first, second = map(sum, sizes)
+        first, second = map(sum, self._sizes_of_layers(slots, attrgetter("nbytes")))
         return (first + (slots - 1) * (second - first)) / slots
 
     def numbers_needed(self, tokens: int) -> float:
         """Numbers per batch row that a cache of `tokens` tokens has to hold. A layer with a window
         needs its last tokens alone; keys that are the values are needed once.
         """
-        first, second = ([layer.numbers for layer in cache] for cache in self._small_caches(tokens))
+        first, second = self._sizes_of_layers(tokens, attrgetter("numbers"))
         if self.layers[0].attention.linear:
             return sum(first)
         needed = 0.0
@@ -244,13 +244,15 @@ class Transformer(nn.Module):
             needed += min(scheme.window or tokens, tokens) * (heads * width + own)
         return needed
 
-    def _small_caches(self, slots: int) -> Iterator[Cache]:
-        """A cache with room for `slots` tokens after one of them, and after two."""
+    def _sizes_of_layers(self, slots: int, size: Callable[[LayerCache], int]) -> list[list[int]]:
+        """The size of each layer's cache, with room for `slots` tokens, after one and after two."""
         cache = self.new_cache(1, max(slots, 2))
         token_11 = self.embedding.weight.new_zeros(1, 1, dtype=torch.long)
+        sizes = []
         for _ in range(2):
             self(token_11, cache=cache)
-            yield cache
+            sizes.append(list(map(size, cache)))
+        return sizes
 
 
 def positions(
