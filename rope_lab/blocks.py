@@ -95,14 +95,14 @@ class RunTable:
     plan: str = ""
 
     def runs(self, best: Best | None = None, first: int | None = None) -> list[list[str]]:
-        """The overrides of each run, as in Block; first: of so many blocks alone."""
+        """The overrides of each run, as in Block, or of those of the `first` blocks."""
         runs = []
         for block in self.blocks[:first]:
             runs += block.runs(self._rest(), best)
         return runs
 
     def search_runs(self, first: int | None = None) -> list[list[str]]:
-        """The overrides of each run of the searches; first: of so many blocks alone."""
+        """The overrides of each run of the searches, or of those of the `first` blocks."""
         runs = []
         for block in self.blocks[:first]:
             runs += block.search_runs(self._rest())

@@ -161,13 +161,13 @@ def _stages(tables: list[RunTable]) -> list[int | None]:
 
 
 def _cases(tables: list[RunTable], first: int | None = None) -> set[Case]:
-    """The cases whose rates are searched; first: of so many blocks alone."""
+    """The cases whose rates are searched, or those of the `first` blocks."""
     return {case_of(words) for table in tables for words in table.search_runs(first)}
 
 
 def _not_again(jobs: list[Job], begun: set[str]) -> list[Job]:
-    """The jobs without those that this command has begun and that failed; those that ended do not
-    begin anew.
+    """The jobs without those that this command has begun and that failed; those that ended are not
+    run again.
     """
     left = []
     for job in jobs:
@@ -225,7 +225,7 @@ def _searched(tables: list[RunTable], extra: list[str]) -> Searches:
 def _jobs(
     tables: list[RunTable], best: Best, extra: list[str], first: int | None = None
 ) -> list[Job]:
-    """The runs of the tables, as far as they are known, each once; first: of so many blocks."""
+    """The runs of the tables, or of their `first` blocks, as far as they are known, each once."""
     every: dict[str, Job] = {}
     for table in tables:
         runs = table.runs(best, first)

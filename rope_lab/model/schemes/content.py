@@ -27,8 +27,8 @@ class FoX(PositionScheme):
 
     fₜ = σ(w xₜ + b) for each head; bias = Σ ln fₗ over i < l ≤ n. The bias is returned as
     −Σ_{l≤i} ln fₗ: the other part, Σ_{l≤n}, is the same for all keys of a query, so softmax ignores
-    it. b is 0 at first, so that gates begin near ½ and a key's score falls by
-    about ln 2 for each token.
+    it. b is 0 at first, so that gates begin near ½ and a key's score falls by about ln 2 for each
+    token.
     """
 
     def __init__(self, dims: Dims):

@@ -45,8 +45,8 @@ class Layers(PositionScheme):
 
     pattern: repeated over all layers, counted from the first
     from_last: count from the last layer: it then has the last scheme of `pattern`
-    first: a pattern of the first layers, instead of theirs; None: theirs stays
-    last: a pattern of the last layers, instead of theirs; None: theirs stays
+    first: a pattern for the first layers; None: they follow `pattern`
+    last: a pattern for the last layers; None: they follow `pattern`
 
     The layers of a part share one scheme, whose layers are numbered 0, 1, … . `window` of a part is
     a number of tokens, or below 1 a share of the training length. Raises ConfigError for schemes
@@ -177,7 +177,8 @@ class RNoPE(Layers):
     """RoPE, but no position at all in the last of `every` layers (Yang et al., 2025, RNoPE).
 
     Its authors find that layers without it retrieve from far away, and that those with it favour
-    what is near. Shipped models with such layers leave out RoPE in one of 4; one of 2 is ours.
+    what is near. Shipped models with such layers leave out RoPE in every fourth; our default is
+    every second.
 
     window: the last tokens that a query sees in layers with RoPE (RNoPE-SWA); below 1 a share of
         the training length; None: all
