@@ -18,7 +18,8 @@ NAME = r"\w[\w-]{0,60}"  # of a task or scheme: part of the names of folders and
 
 # The groups of settings that change a run's records.
 GROUPS = ("task", "position", "model", "train", "eval", "device", "parent")
-NOT_COUNTED = ("parent.position", "parent.weights")  # of the parent, named by its ids already
+# Of the parent, named by its ids already.
+NOT_COUNTED = ("parent.position", "parent.weights", "parent.seq_len")
 # Settings that were added after runs had been kept, and the value that earlier runs had. At that
 # value a run is the run it was without the setting. A scheme within another scheme has the settings
 # of `position` too.

@@ -20,6 +20,7 @@ from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Task
 from rope_lab.text import ConfigError, Record, Settings, flat
 from rope_lab.train import config, plugin, torch_state
+from rope_lab.train.distributed import launched
 from rope_lab.train.evaluate import as_evaluated
 from rope_lab.train.generate import chooser, complete
 from rope_lab.train.instantiate import check_type
@@ -99,13 +100,16 @@ def fit(*overrides: str, **settings: Any) -> Trained:
     overrides: as on the command line, `"position=rope"`
     settings:  the same by name: `position="rope", seed=1, **{"train.lr": 1e-3}`
 
-    Calls in several threads run one after the other. Raises ConfigError if the run cannot be made,
-    RuntimeError in a process forked after a call, and KeyboardInterrupt at a signal, once the run
-    is saved and your handler has returned; the same call then resumes, or starts over if `fresh`.
+    Calls in several threads run one after the other. Raises ConfigError if the run cannot be made
+    or torchrun has started this process, RuntimeError in a process forked after a call, and
+    KeyboardInterrupt at a signal, once the run is saved and your handler has returned; the same
+    call then resumes, or starts over if `fresh`.
     """
     if _processes and os.getpid() not in _processes:
         remedy = "start processes by multiprocessing.get_context('spawn'), or use rope-lab sweep"
         raise RuntimeError(f"fit: torch's threads do not survive a fork; {remedy}")
+    if launched() > 1:
+        raise ConfigError("fit: trains in one process; with torchrun use `-m rope_lab.train`")
     _processes.add(os.getpid())
     stopping = Stop()
     with _one_at_a_time:

@@ -115,7 +115,7 @@ class PackedTask(Task):
 
     @functools.cached_property
     def max_length(self) -> int:
-        """Tokens of the widest prompt and the widest completion."""
+        """Columns of prompts and completions: the most tokens of a problem, or more."""
         return sum(part.shape[1] for part in self.write(self.draw(np.random.default_rng(0), 1)))
 
     @functools.cached_property
@@ -127,13 +127,13 @@ class PackedTask(Task):
         self, rng: np.random.Generator, rows: int, length: int, held_out: bool = False
     ) -> Text:
         if not self.packs:
-            return self._one_a_row(self._draw_side(rng, rows, held_out)[:rows], length)
+            return self._one_a_row(self.of_side(rng, rows, held_out)[:rows], length)
         # Tokens needed: a row drops less than one problem at its end.
         most = rows * (length + self.max_length)
         tokens, parts, begins, begin = np.empty(0), [], [], 0  # each row begins with a problem
         while len(begins) < rows:
             number = int((most - len(tokens)) / self._mean_length) + 16
-            parts.append(self._packed(self._draw_side(rng, number, held_out)))
+            parts.append(self._packed(self.of_side(rng, number, held_out)))
             tokens, position, lengths, axes = map(np.concatenate, zip(*parts, strict=True))
             ends = np.cumsum(lengths)
             while len(begins) < rows and begin + length <= len(tokens):
@@ -159,7 +159,7 @@ class PackedTask(Task):
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         def batch() -> Iterator[Problem]:
-            drawn = self._draw_side(rng, 256, held_out=True)
+            drawn = self.of_side(rng, 256, held_out=True)
             attributes = self.attributes(drawn)
             for row, (prompt, completion) in enumerate(zip(*self.write(drawn), strict=True)):
                 parts = [self._token_of[part[part != BLANK]] for part in (prompt, completion)]
@@ -170,7 +170,8 @@ class PackedTask(Task):
 
         return different(batch, n)
 
-    def _draw_side(self, rng: np.random.Generator, n: int, held_out: bool) -> np.ndarray:
+    def of_side(self, rng: np.random.Generator, n: int, held_out: bool) -> np.ndarray:
+        """`n` drawn problems that are held out, or those that are not."""
         share = HELD_OUT_SHARE if held_out else 1 - HELD_OUT_SHARE
         return draw_side(
             held_out, n, lambda missing: self.draw(rng, int(missing / share) + 16), self.split_key

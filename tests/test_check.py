@@ -30,7 +30,7 @@ def found_of(group: str, value: str, *settings: str, last: str = "") -> dict[str
 @pytest.mark.parametrize("name", schemes_by_class(fast=["roper", "t5_bias"]))
 def test_our_schemes_hold_what_is_asked_of_any(name):
     found = found_of("position", name, "train.seq_len=32", "model.d_model=32")
-    assert len(found) == 10
+    assert len(found) == 11
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
@@ -44,7 +44,7 @@ def test_a_float32_bias_may_stand_beside_a_sink():
 def test_our_tasks_hold_what_is_asked_of_any(name, monkeypatch):
     monkeypatch.setattr(tasks, "BATCHES", 40)
     found = found_of("task", name)
-    assert len(found) == 6
+    assert len(found) == 7
     assert "WRONG" not in {kind for kind, _ in found.values()}
 
 
@@ -99,6 +99,14 @@ BIAS = "    def bias(self, at_T, at_S):\n        return "
 READ = "    def read(self, x, at, layer, cache):\n        return "
 ZERO = INIT + "        self.w = nn.Parameter(torch.zeros(1))\n"
 NEXT = "x + x.roll(-1, 1) if %s else x"
+SCHEMES = "    pass\n\nfrom rope_lab.model import hooks, schemes\n"
+NOTHING = f"{SCHEMES}class Own(schemes.Rotary):\n    pass"
+UNUSED = f"""{SCHEMES}class Own(hooks.Wrapper):
+    def __init__(self, dims):
+        super().__init__(schemes.Rotary(dims, q=1, k=1))
+
+    def output(self, o, at):
+        return 2 * o"""
 NEW_MISTAKES = [  # later tokens, other rows, caches and gradients in one condition alone
     (
         INIT + "        self.max_len = dims.max_len\n" + EMBED + NEXT % "x.shape[1] > 16",
@@ -147,6 +155,8 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
         "biases is not a hook: did you mean bias?",
     ),
     (INIT, "hooks", "overrides none of embed, heads, output, bias, read, attention, in_layer"),
+    (NOTHING, "effect", "changes no logits"),
+    (UNUSED, "hooks", "in_layer returns another scheme, so output would not be called"),
     (HEADS + "qkv[:, :, 0]", "shapes", "must be [2, 5, 3, 4, 16]"),
     (HEADS + "(*qkv.unbind(2)[:2], qkv[:, :, 2].double())", "training batch", "dtype"),
     (HEADS + "qkv.half()", "KV cache", "the logits at position"),
@@ -258,9 +268,9 @@ def test_what_is_allowed_is_said(write):
 
 def test_a_misspelt_hook_of_a_subclass_is_named(write):
     """Its parent overrides the hook that was meant."""
-    parent = "from rope_lab.model.schemes import Rotary\n"
+    parent = "from rope_lab.model.schemes import XPos\n"
     for name, meant in (("ouput", "output"), ("drawn", "draw")):
-        write(f"own_{name}.py", f"{parent}class Own(Rotary):\n    def {name}(self, o): pass\n")
+        write(f"own_{name}.py", f"{parent}class Own(XPos):\n    def {name}(self, o): pass\n")
         assert found_of("position", f"own_{name}.py", last="hooks")["hooks"] == (
             "note",
             f"{name} is not a hook: did you mean {meant}?",
@@ -271,6 +281,8 @@ DRAW, WRITE, BOTH = "    def draw", "    def write", 'join("?", letters, "="), j
 GRADE = "    def grade(self, problem, completion):\n        return {'accuracy': %s}\n\n"
 TEXT = "    def text(self, rng, rows, length, held_out=False):\n"
 TEXT += "        return super().text(rng, rows, length, %s)\n\n"
+LENGTHS = "    def __init__(self, n: int = 6):\n        super().__init__()\n"
+LENGTHS += "        self.set_lengths(None, n=n)\n\n"
 KEY = "    def split_key(self, drawn):\n        return np.arange(len(drawn))[:, None]\n\n"
 WRONG_TASKS = [  # old code, new code, the check that fails, words of its message
     ("abcd", "abca", "format", "alphabet has a character twice"),
@@ -298,6 +310,7 @@ WRONG_TASKS = [  # old code, new code, the check that fails, words of its messag
         "of 80 rows of training text 2 differ",
     ),
     (WRITE, KEY + WRITE, "split", "training text has held-out problems"),
+    (DRAW, LENGTHS + DRAW, "lengths", "problems of length 12 are not longer than those of 6"),
     (DRAW, TEXT % "True" + DRAW, "split", "training text has"),  # trains on held-out problems only
     (
         DRAW,

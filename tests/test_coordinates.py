@@ -214,6 +214,7 @@ def test_probes_stop_pairs_of_axial_rope():
         ("axial_rope", ["position.base=1"], "position.base=1.0: must be a finite number"),
         ("golden_gate_rope", ["position.slowest=2"], "position.slowest=2.0: must be above 0"),
         ("m_rope", ["position.sections=[4,5]"], "must be 3 numbers whose sum is 8"),
+        ("m_rope_interleaved", ["position.sections=[0,4,4]"], "cannot be shared like this"),
         ("abacus", ["position.offset=-1"], "position.offset=-1: must be at least 0"),
     ],
 )

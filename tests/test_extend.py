@@ -353,3 +353,18 @@ def test_losses_stand_by_position_up_to_the_length(found):
     assert table.rows == [
         {"method": key.way, "further training": "–", "16": "2.000", "32": "2.500"}
     ]
+
+
+def test_longer_batches_are_whole_parts(found):
+    """Of `train.accumulate`; three times as long, a batch of 32 has 11 sequences."""
+    cfg = found.parent.cfg
+    parted = replace(cfg, train=replace(cfg.train, batch_size=32, accumulate=4))
+    target = parents.Target(3, 48, 48, 16)
+    assert ways._longer(replace(found.parent, cfg=parted), target)["train.batch_size"] == 12
+
+
+def test_the_control_is_the_model_that_was_trained(found):
+    """A window or another share of the training length stays as it was."""
+    for those in found.jobs.values():
+        (job,) = those
+        assert job.resolved.parent["seq_len"] == 16

@@ -121,6 +121,13 @@ def test_several_runs_at_once_are_answered_with_the_command(fit):
             fit(seed=seeds)
 
 
+def test_a_process_of_torchrun_is_answered_with_the_command(fit, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="with torchrun use"):
+        fit()
+
+
 def test_numbers_of_numpy_are_settings(fit):
     assert fit(seed=np.int64(3), train={"lr": np.float32(0.5)}).config.seed == 3
 

@@ -1,6 +1,7 @@
 """The notation of layers. What each layer of a pattern does is in test_oracles.py."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -120,3 +121,17 @@ def test_one_of_two_parts_may_decay(write):
     decaying = [name for name, p in model.named_parameters() if is_decaying(model, name, p)]
     of_position = [name for name in decaying if name.startswith("position.")]
     assert [name.rpartition(".")[2] for name in of_position] == ["matrix"]
+
+
+def test_a_child_keeps_the_window_of_its_parent():
+    """Which is a share of the parent's training length. It is the run that it was without that."""
+    pattern = "position.pattern=rope window:0.25 | none"
+    cfg = load(*TINY, "position=layers", pattern, "train.seq_len=64")
+    child = replace(cfg, parent={"seq_len": 16})
+    windows = [trainer.build_model(each, 11).position.in_layer(0).window for each in (cfg, child)]
+    assert windows == [16, 4]
+    ids = [
+        config.identity(replace(cfg, parent={"steps": 1} | more)).run_id
+        for more in ({}, child.parent)
+    ]
+    assert ids[0] == ids[1]

@@ -15,7 +15,7 @@ from rope_lab import identity
 from rope_lab.checking.causality import causality
 from rope_lab.checking.schemes import TOKENS, cached
 from rope_lab.model.cache import running_sum, so_far, with_before
-from rope_lab.model.schemes import Dims, PositionScheme
+from rope_lab.model.schemes import Dims, PositionScheme, Rotary
 from rope_lab.text import ConfigError
 from rope_lab.train import config
 from rope_lab.train.optimizer import learning_rate, make
@@ -287,3 +287,17 @@ def test_grouped_queries_are_heads_of_equal_keys_and_values(name):
     torch.testing.assert_close(grouped(tokens), whole(tokens), rtol=0, atol=1e-12)
     assert causality(grouped, TOKENS) is None
     cached(grouped)
+
+
+@pytest.mark.parametrize("name", ["attention", "norm", "init", "conv", "gate"])
+def test_an_unknown_choice_of_the_model_is_refused(name):
+    with pytest.raises(ConfigError, match=f"model.{name}=Other: must be one of "):
+        make_model("rope", **{name: "Other"})
+
+
+def test_a_class_of_ones_own_may_set_a_window():
+    class Near(Rotary):
+        window = 3
+
+    assert Near(DIMS, q=1, k=1).window == 3
+    assert Near(DIMS, q=1, k=1, window=5).window == 5

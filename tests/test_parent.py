@@ -54,7 +54,8 @@ def test_without_steps_a_parent_is_evaluated_under_the_new_settings(parent, tmp_
     assert "fresh=true trains it again.\n" in capsys.readouterr().out
     assert same["slices"] == before["slices"]
     assert same["config"]["parent"].pop("weights")
-    assert same["config"]["parent"] == {k: before[k] for k in PARENT} | {"steps": 6}
+    trained = {"steps": 6, "seq_len": before["config"]["train"]["seq_len"]}
+    assert same["config"]["parent"] == {k: before[k] for k in PARENT} | trained
     assert str(parent.parent) not in json.dumps(same)
     assert f"init_from={parent.name}" in same["provenance"]["command"]
     assert len({each["run_id"] for each in (before, same, none)}) == 3

@@ -9,6 +9,7 @@ from trained import make_scheme
 
 from rope_lab.checking.schemes import TOKENS, cached
 from rope_lab.model.hooks import Dims
+from rope_lab.text import ConfigError
 
 
 def test_repo_begins_after_a_third_of_the_layers():
@@ -45,3 +46,19 @@ def test_keys_are_values_in_some_layers_alone():
     outputs = [layer.attention.qkv.out_features for layer in model.layers]
     assert outputs == [3 * D, 3 * D, 2 * D]
     cached(model)
+
+
+def test_norms_do_not_leave_out_the_second_queries():
+    for settings in ({"qk_norm": True}, {"conv": "canon"}):
+        make_model("rope_pp", **settings)
+        with pytest.raises(ConfigError, match="RoPEPlusPlus projects itself"):
+            make_model("rope_double_heads", **settings)
+
+
+@torch.no_grad()
+def test_the_second_outputs_begin_as_the_first_do():
+    """Under both rules of initial weights."""
+    for init in ("pytorch", "xavier"):
+        weight = make_model("rope_pp", init=init).layers[0].attention.out.weight
+        first, second = weight.unflatten(1, (H, 2, K)).unbind(2)
+        torch.testing.assert_close(first.std(), second.std(), rtol=0.1, atol=0)

@@ -8,7 +8,7 @@ from sums import DIMS, D, H, make_model
 from trained import make_scheme
 
 from rope_lab.checking.schemes import cached
-from rope_lab.model.hooks import Dims
+from rope_lab.model.hooks import Dims, TooLong
 from rope_lab.text import ConfigError
 
 
@@ -25,3 +25,10 @@ def test_a_scheme_that_cannot_be_wrapped_is_refused():
     own = ["position.scheme._target_=rope_lab.model.schemes.SharedKV", "~position.scheme.q"]
     with pytest.raises(ConfigError, match=re.escape("position.scheme: SharedKV differs between")):
         make_scheme("kv_shift", DIMS, *own, "~position.scheme.k")
+
+
+def test_the_limit_of_a_wrapped_scheme_holds():
+    learned = ["position.scheme=learned"]
+    model = make_model("kv_shift", *learned, dims=Dims(D, H, max_len=8, n_layers=2))
+    with pytest.raises(TooLong, match="20 positions are more than the 8"):
+        model(torch.zeros(1, 20, dtype=torch.long))

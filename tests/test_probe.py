@@ -196,6 +196,31 @@ def test_recorded_attention_gives_the_outputs_of_each_layer(name, monkeypatch):
         torch.testing.assert_close(found.sum(-1), torch.ones(2, 3, 20))
 
 
+def test_recorded_attention_does_not_rotate_remapped_values():
+    """Weights are causal, and each row sums to 1."""
+    turned = "position.v=1", "position.o=-1", "position.original=8"
+    made = make_model("rope_remapped", *turned)
+    made.position = probes.Watched(made.position)
+    outputs = made(TOKENS)
+    assert len(made.position.weights) == 2
+    for found in made.position.weights:
+        torch.testing.assert_close(found, found.tril())
+        torch.testing.assert_close(found.sum(-1), torch.ones(2, 3, 20))
+    torch.testing.assert_close(outputs, make_model("rope_remapped", *turned)(TOKENS))
+
+
+def test_computed_positions_rotate_queries_and_keys_apart():
+    made, found = make_model("repo"), [make_model("repo")(TOKENS)]
+    original = made.position
+    for part in ("q", "k", "qk"):
+        made.position = original
+        made.position = probes.changed(f"ablate={part}", made)
+        found.append(made(TOKENS))
+    for number, logits in enumerate(found):
+        for other in found[:number]:
+            assert (logits - other).abs().max() > 1e-3
+
+
 @pytest.mark.slow
 def test_the_command_line(tiny, tmp_path, capsys):
     """All probes are written beside the run, selected ones only printed; the .json restores .md and

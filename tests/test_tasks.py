@@ -289,7 +289,7 @@ def test_a_task_says_how_often_short_problems_are_whole(name, scale):
     """Its docstring has the ratio of shortest to longest, and so has its text."""
     cfg = load(f"task={name}", f"scale={scale}")
     task, row = config.build_task(cfg), cfg.train.seq_len + 1
-    drawn = task._draw_side(rng(), 150_000, held_out=False)
+    drawn = task.of_side(rng(), 150_000, held_out=False)
     lengths = task._packed(drawn)[2]
     whole = np.cumsum(begins_in_row(lengths, row + 1))[row - lengths]
     sizes = problem_sizes(task, drawn)

@@ -16,7 +16,7 @@ from rope_lab.checking import Checks, Wrong, demand
 from rope_lab.checking.causality import causality, causality_in_training
 from rope_lab.checking.derivatives import derivatives
 from rope_lab.model.attention import unpacked
-from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, overridden
+from rope_lab.model.hooks import HOOKS, Dims, PositionScheme, Wrapper, overridden
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError, first_line
 from rope_lab.train import config, instantiate, pattern, trainer
@@ -52,6 +52,7 @@ def scheme_checks(cfg: Config) -> Checks:
         "gradients": lambda: gradients(model_of(cfg)),
         "derivatives": lambda: derivatives(model_of(cfg), TOKENS),
         "length": lambda: length(model_of(cfg), T),
+        "effect": lambda: effect(model_of(cfg), dims, tokens_of(T)),
     }
 
 
@@ -136,6 +137,10 @@ def hooks(scheme: PositionScheme) -> str | None:
         if close and not hasattr(PositionScheme, name):
             near.append(f"{name} is not a hook: did you mean {close[0]}?")
     message = "; ".join(near)
+    ignored = overridden(cls) & {"read", "heads", "attention", "output"}
+    if isinstance(scheme, Wrapper) and scheme.in_layer(0) is not scheme and ignored:
+        unused = ", ".join(sorted(ignored))
+        demand(False, f"in_layer returns another scheme, so {unused} would not be called")
     does = overridden(cls) or scheme.window or cls is PositionScheme
     demand(does, f"overrides none of {', '.join(HOOKS)}: it is position=none. {message}")
     return message
@@ -256,3 +261,19 @@ def length(model: Transformer, T: int) -> str | None:
     except ValueError as error:
         return f"does not serve {2 * T} tokens: {error}"
     return None
+
+
+@torch.no_grad()
+def effect(model: Transformer, dims: Dims, tokens_BT: Tensor) -> None:
+    """The scheme changes the logits of position=none, if it can be compared with that."""
+    scheme, plain = model.eval().position, PositionScheme(dims)
+    layers = [scheme.in_layer(number) for number in range(dims.n_layers)]
+    if type(scheme) is PositionScheme or scheme.several_axes:
+        return
+    if not all(layer.projects_values and layer.output_heads == 1 for layer in layers):
+        return
+    logits_BTV = model(tokens_BT)
+    model.position = plain
+    same = torch.equal(model(tokens_BT), logits_BTV)
+    demand(not same, "changes no logits: it is position=none. RoPE is Rotary(dims, q=1, k=1)")
+    return

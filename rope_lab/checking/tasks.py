@@ -10,7 +10,7 @@ from rope_lab.tasks.task import Problem, Task
 from rope_lab.train import config, data
 from rope_lab.train.config import Config
 
-PROBLEMS, DRAWN, BATCHES, FEW_BATCHES = 128, 2000, 400, 40
+PROBLEMS, DRAWN, MANY, BATCHES, FEW_BATCHES = 128, 2000, 10_000, 400, 40
 
 
 def task_checks(cfg: Config) -> Checks:
@@ -24,6 +24,7 @@ def task_checks(cfg: Config) -> Checks:
         "positions": lambda: positions(task(), T),
         "split": lambda: split(task(), T),
         "variety": lambda: variety(task(), T),
+        "lengths": lambda: lengths(task()),
     }
 
 
@@ -113,10 +114,15 @@ def graded(task: Task, problem: Problem) -> None:
 
 
 def split(task: Task, seq_len: int) -> str | None:
-    """No prompt of an evaluation problem stands in training text."""
+    """No evaluation problem is in training text; of a text of the task's own, no prompt."""
     if not task.grades:
         return "grades nothing: equal passages may stand on both sides"
     prompts = {problem.prompt for problem in data.evaluation_problems(task, PROBLEMS)}
+    if isinstance(task, PackedTask) and type(task).text is PackedTask.text:
+        drawn = task.of_side(np.random.default_rng(0), MANY, held_out=False)
+        both = sorted(prompts.intersection(map(_text, task.write(drawn)[0])))
+        demand(not both, f"training text has held-out problems, {both[:1]}")
+        return None
     for step in range(BATCHES):
         for tokens in training_rows(task, step, seq_len):
             text = task.decode(tokens)
@@ -137,3 +143,22 @@ def variety(task: Task, seq_len: int) -> None:
     different = len(np.unique(rows, axis=0))
     said = f"of {len(rows)} rows of training text {different} differ"
     demand(2 * different > len(rows), f"{said}: every batch must draw again from its rng")
+
+
+def lengths(task: Task) -> None:
+    """Problems of a greater length are longer (`task.of_length`), if problems have a length."""
+    if not isinstance(task, PackedTask) or task.lengths is None:
+        return
+    usual, (_, most) = task.lengths[1], task.possible_lengths
+    longer = min(2 * usual, most)
+    if longer == usual:
+        return
+    sizes = [_mean_tokens(task.of_length(length)) for length in (usual, longer)]
+    same = f"problems of length {longer} are not longer than those of {usual}"
+    demand(sizes[0] < sizes[1], f"{same}: draw must use self.lengths, self.width or draw_strings")
+    return None
+
+
+def _mean_tokens(task: PackedTask) -> float:
+    parts = task.write(task.draw(np.random.default_rng(0), PROBLEMS))
+    return sum(float((part != BLANK).sum()) for part in parts) / PROBLEMS

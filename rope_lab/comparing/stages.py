@@ -55,6 +55,7 @@ def plan(order: Order, asks: Asks) -> Study:
     if path.exists():
         study = freeze.study_of(path.read_text("utf-8", "replace"))
         _check_same(order, study)
+        say(filled(f"rates, seeds and test: as frozen in {short_path(path)}", indent=""))
         return study
     if (order.folder / verdict_page.PAGE).exists():
         raise fixed.other_folder(order.folder, "holds a verdict without its plan")

@@ -147,10 +147,11 @@ def _longer(parent: Parent, target: Target) -> Settings:
     sequences.
     """
     train, task = parent.cfg.train, parent.cfg.task
+    sequences = math.ceil(train.batch_size / target.times / train.accumulate)
     changed: Settings = {
         parent.longest_setting: target.length,
         "train.seq_len": math.ceil(target.times * train.seq_len),
-        "train.batch_size": math.ceil(train.batch_size / target.times),
+        "train.batch_size": sequences * train.accumulate,
     }
     if "context" in task:
         changed["task.context"] = changed["train.seq_len"]

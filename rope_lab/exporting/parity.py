@@ -55,7 +55,8 @@ def outputs(name: str, short: str) -> list[list[float]]:
     at = scheme.prepare(pos, x_BTD.dtype)
     bias = scheme.bias(at, at)
     at, more = scheme.read(x_BTD, at, 0, None)
-    bias = more if bias is None else bias
+    if more is not None:
+        bias = more if bias is None else bias + more
     packed = scheme.heads(torch.stack(heads, dim=2), at)
     o_BTHK = scheme.output(scheme.attention(packed, at, bias, None), at)
     return layer.o_proj(o_BTHK.flatten(2))[:, -1, :SHOWN].round(decimals=8).tolist()

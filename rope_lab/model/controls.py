@@ -6,12 +6,15 @@ All are off by default. Their weights are drawn last: all others are those of a 
 Shape letters: B batch, T time, D model width, X features that are convolved, N taps.
 """
 
+import inspect
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from rope_lab.model.cache import LayerCache, convolved, with_before
+from rope_lab.model.hooks import PositionScheme
+from rope_lab.text import ConfigError
 
 Conv = Literal["k", "kv", "canon"]
 Gate = Literal["head", "feature"]
@@ -55,3 +58,23 @@ class Smear(nn.Module):
         weight_BT1 = self.scale * (seen_BTX * self.gate).sum(-1, keepdim=True).sigmoid()
         previous_BTD = with_before("model.smear", x_BTD, 1, cache)[:, :-1]
         return x_BTD + weight_BT1 * previous_BTD
+
+
+def check_controls(
+    scheme: PositionScheme, attention: str, qk_norm: bool, conv: Conv | None, sink: bool
+) -> None:
+    """Raise ConfigError if a layer cannot have norms, convolutions or sinks."""
+    if scheme.projects_queries and (qk_norm or conv == "canon"):
+        raise ConfigError(
+            f"model.qk_norm={qk_norm}, model.conv={conv}: would leave out queries that "
+            f"{type(scheme).__name__} projects itself; take neither, or another scheme"
+        )
+    if not sink:
+        return
+    if attention == "linear":
+        raise ConfigError("model.sink=true: linear attention has no softmax; set model.sink=false")
+    if "sink" not in inspect.signature(scheme.attention).parameters:
+        raise ConfigError(
+            f"model.sink=true: {type(scheme).__name__}.attention has no argument `sink`, which "
+            "softmax_attention takes; add it, or set model.sink=false"
+        )

@@ -59,6 +59,7 @@ class PositionScheme(nn.Module):
     window: int | None = None  # a query sees so many last tokens, its own included; None: all
     output_heads: int = 1  # heads that `attention` returns for each head of queries
     projects_values: bool = True  # False: no value projection; `heads` is given [B, T, 2, H, K]
+    projects_queries: bool = False  # also: queries that the model neither normalises nor convolves
     several_axes: bool = False  # `prepare` gets all axes of positions; False: the first, as [B, T]
 
     def __init__(self, dims: Dims):
@@ -202,13 +203,21 @@ def prepared(scheme: PositionScheme, pos: Tensor, dtype: torch.dtype) -> Any:
 
 
 class Wrapper(PositionScheme):
-    """Base class of schemes that change another scheme; it passes every hook to that scheme."""
+    """Base class of schemes that change another scheme, whose hooks it has.
+
+    `in_layer` returns that scheme, so its own hooks serve in a layer. To change `read`, `heads`,
+    `attention` or `output`, let `in_layer` return another one.
+    """
 
     def __init__(self, scheme: PositionScheme):
         nn.Module.__init__(self)
         self.scheme, self.decays = scheme, scheme.decays
         self.projects_values, self.several_axes = scheme.projects_values, scheme.several_axes
-        self.output_heads = scheme.output_heads
+        self.output_heads, self.projects_queries = scheme.output_heads, scheme.projects_queries
+
+    @property
+    def max_len(self) -> int | None:
+        return self.scheme.max_len
 
     def draw(self, seed: int, length: int) -> None:
         self.scheme.draw(seed, length)

@@ -151,13 +151,12 @@ class Attention(nn.Module):
                 setattr(self.qkv, name, nn.Parameter(torch.cat(kept)))
             self.qkv.out_features = sum(widths)
 
-    def widen_output(self, times: int) -> None:
+    def widen_output(self, times: int, bound: float) -> None:
         """Give the output matrix inputs of so many times the heads; a head's first ones keep their
-        weights.
+        weights, the others are uniform, −bound … bound.
         """
         D, H = self.out.out_features, self.n_heads
         weight_DHK = self.out.weight.detach().unflatten(1, (H, -1))
-        bound = D**-0.5
         others = [torch.empty_like(weight_DHK).uniform_(-bound, bound) for _ in range(times - 1)]
         wide_DHNK = torch.stack([weight_DHK, *others], dim=2)
         self.out.weight = nn.Parameter(wide_DHNK.flatten(1))

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rope_lab.model.attention import Heads, unpacked
 from rope_lab.model.hooks import PositionScheme, Wrapper, prepared
+from rope_lab.model.schemes.longer import Remapped
 from rope_lab.model.schemes.random_positions import Randomized
 from rope_lab.model.transformer import Transformer
 from rope_lab.text import ConfigError
@@ -85,6 +86,9 @@ def attention_weights(
     """A layer's attention weights, [B, H, T, S]: its outputs for one-hot values, K tokens at a
     time. sink: of a model with sinks.
     """
+    if isinstance(scheme, Remapped):  # its attention rotates values and output, too
+        scheme = copy.copy(scheme)
+        scheme.theta = {part: theta_C for part, theta_C in scheme.theta.items() if part in "qk"}
     q, k, v_BTHK = unpacked(heads)
     T, K = v_BTHK.shape[1], v_BTHK.shape[3]
     one_hot = torch.eye(T, math.ceil(T / K) * K, dtype=v_BTHK.dtype, device=v_BTHK.device)

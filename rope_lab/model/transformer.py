@@ -4,22 +4,29 @@ Shape letters: B batch, T time (queries), S time (keys and values), D model widt
 width, V vocabulary.
 """
 
-import inspect
 from collections.abc import Callable
 from operator import attrgetter
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
 from rope_lab.model.attention import unpacked
 from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState, so_far
-from rope_lab.model.controls import Conv, Gate, Smear
+from rope_lab.model.controls import Conv, Gate, Smear, check_controls
 from rope_lab.model.cpu_linear import Linear
 from rope_lab.model.hooks import PositionScheme, TooLong, overridden, prepared, within_window
 from rope_lab.model.layer import Layer
 from rope_lab.text import ConfigError
 
 Cache = list[LayerCache]  # one per layer; all batch rows have the same number of tokens
+CHOICES = {
+    "attention": ("softmax", "linear"),
+    "norm": ("pre", "post"),
+    "init": ("pytorch", "xavier"),
+    "conv": (None, *get_args(Conv)),
+    "gate": (None, *get_args(Gate)),
+}
 
 
 class Transformer(nn.Module):
@@ -34,8 +41,8 @@ class Transformer(nn.Module):
     qk_norm: queries and keys of each head are divided by their root mean square and multiplied by
           learned gains, before the scheme's hooks (Henry et al., 2020)
     init: `pytorch`, its own: embeddings are drawn from N(0, 1) and not scaled, the rest by
-          nn.Linear's rule; `xavier`: every matrix by the rule of Glorot and Bengio (2010),
-          embeddings multiplied by √d_model (Vaswani et al., 2017)
+          nn.Linear's rule; `xavier`: every matrix by the rule of Glorot and Bengio (2010), but for
+          those of `gate`, embeddings multiplied by √d_model (Vaswani et al., 2017)
     conv: causal convolutions of 4 taps, each beside a residual: of keys (`k`) or keys and values
           (`kv`) after their projection, or at the four places of `canon` (Allen-Zhu, 2025): inputs
           of attention and of the feed-forward network, queries, keys and values, hidden features
@@ -64,6 +71,7 @@ class Transformer(nn.Module):
         sink: bool = False,
     ):
         super().__init__()
+        check_choices(attention=attention, norm=norm, init=init, conv=conv, gate=gate)
         self.embedding = nn.Embedding(vocabulary, d_model)
         self.layers = nn.ModuleList(
             Layer(attention, d_model, n_heads, norm, dropout) for _ in range(n_layers)
@@ -71,9 +79,9 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.unembedding = Linear(d_model, vocabulary)
         self.dropout = nn.Dropout(dropout)
-        self.scale = 1.0
+        self.scale, bound = 1.0, d_model**-0.5
         if init == "xavier":
-            self.scale = d_model**0.5
+            self.scale, bound = d_model**0.5, (3 / d_model) ** 0.5
             for matrix in (p for p in self.parameters() if p.dim() == 2):
                 nn.init.xavier_uniform_(matrix)
         self.position = position
@@ -82,14 +90,13 @@ class Transformer(nn.Module):
             scheme = position.in_layer(number)
             layer.attention.cut(kv_heads or n_heads, scheme.projects_values)
             if scheme.output_heads > 1:
-                layer.attention.widen_output(scheme.output_heads)
+                layer.attention.widen_output(scheme.output_heads, bound)
             if qk_norm:
                 layer.attention.qk_norm = nn.ModuleList(
                     nn.RMSNorm(d_model // n_heads) for _ in "qk"
                 )
         for number, layer in enumerate(self.layers):
-            if sink:
-                check_sink(attention, position.in_layer(number))
+            check_controls(position.in_layer(number), attention, qk_norm, conv, sink)
             layer.add_controls(conv, gate, sink, position.in_layer(number).output_heads)
         self.smear = Smear(d_model) if smear else None
         self.widths = self._try_hooks(d_model, n_heads, attention)
@@ -272,12 +279,9 @@ def positions(
     return pos_T, so_far("model.positions", pos_T, cache[0])
 
 
-def check_sink(attention: str, scheme: PositionScheme) -> None:
-    """Raise ConfigError if a layer cannot have sinks."""
-    if attention == "linear":
-        raise ConfigError("model.sink=true: linear attention has no softmax; set model.sink=false")
-    if "sink" not in inspect.signature(scheme.attention).parameters:
-        raise ConfigError(
-            f"model.sink=true: {type(scheme).__name__}.attention has no argument `sink`, which "
-            "softmax_attention takes; add it, or set model.sink=false"
-        )
+def check_choices(**given: str | None) -> None:
+    """Raise ConfigError for an argument of `Transformer` that is none of its CHOICES."""
+    for name, value in given.items():
+        if value not in CHOICES[name]:
+            possible = ", ".join(map(str, CHOICES[name]))
+            raise ConfigError(f"model.{name}={value}: must be one of {possible}")

@@ -35,9 +35,9 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
     """The model with the initial weights of `cfg.seed`: the same for every scheme, except its own
     parameters.
     """
-    dims = Dims(
-        cfg.model.d_model, cfg.model.n_heads, cfg.train.seq_len, n_layers=cfg.model.n_layers
-    )
+    # A run that begins from another keeps the lengths of its scheme: a window of a share of them.
+    trained = (cfg.parent or {}).get("seq_len", cfg.train.seq_len)
+    dims = Dims(cfg.model.d_model, cfg.model.n_heads, trained, n_layers=cfg.model.n_layers)
     # torch.manual_seed would also seed GPUs, which stay as they are.
     random = torch.default_generator
     with torch_state.standard():
@@ -139,10 +139,12 @@ def with_parent(cfg: Config) -> Config:
     if content["seed"] != cfg.seed:  # children are paired by seed
         raise ConfigError(f"{key}: is of seed {content['seed']}; set seed={content['seed']}")
     ids = {name: content[name] for name in ("run_id", "recipe_id", "position", "scheme_id")}
-    steps = (
-        content["progress"]["steps"] + (content["config"].get("parent") or {"steps": 0})["steps"]
-    )
-    return replace(cfg, parent=ids | {"steps": steps} | _weights_digest(folder / WEIGHTS))
+    grandparent = content["config"].get("parent") or {}
+    ids |= {
+        "steps": content["progress"]["steps"] + grandparent.get("steps", 0),
+        "seq_len": grandparent.get("seq_len", content["config"]["train"]["seq_len"]),
+    }
+    return replace(cfg, parent=ids | _weights_digest(folder / WEIGHTS))
 
 
 def _check_model(key: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:

@@ -34,7 +34,8 @@ class RelativeBias(PositionScheme):
     table; here all layers are full.
 
     modes: M
-    extent: E in tokens; below 1 a share of the training length; None: the training length
+    extent: E in tokens; below 1 a share of the training length; None: the training length.
+        Distances are cut to whole tokens
     """
 
     def __init__(self, dims: Dims, modes: int = 16, extent: int | float | None = None):

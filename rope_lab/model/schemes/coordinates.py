@@ -145,6 +145,9 @@ class MRope(Directions):
             of_pair = [
                 each if number < 3 * sections[each] else 0 for number, each in enumerate(of_pair)
             ]
+            if list(map(of_pair.count, range(3))) != sections:
+                given = f"position.sections={sections}"
+                raise ConfigError(f"{given}: {C} pairs that take turns cannot be shared like this")
         direction_AC = torch.eye(3, dtype=torch.float64)[:, of_pair]
         theta_C = frequencies(dims.d_head, base)
         super().__init__(dims, v, o, theta_C, direction_AC.unsqueeze(1), (0, 1, 2))
@@ -246,6 +249,8 @@ class OnAxis(Wrapper):
 
     axis: the number of the axis; −1 is the last
     """
+
+    max_len = None  # the other scheme's limit holds for the axis, not for the number of tokens
 
     def __init__(self, dims: Dims, scheme: Callable[[Dims], PositionScheme], axis: int = 1):
         super().__init__(scheme(dims))

@@ -58,8 +58,8 @@ class RePo(Rotary):
         own = layer - self.first
         hidden_BTR = F.silu(self.gates[own](x_BTD)) * self.contents[own](x_BTD)
         z_BTH = self.positions[own](hidden_BTR).to(wide(x_BTD.dtype))
-        theta_C = self.theta["q"].to(z_BTH)
-        theta_31C = torch.stack([theta_C, theta_C, torch.zeros_like(theta_C)]).unsqueeze(1)
+        q_C, k_C = self.theta["q"].to(z_BTH), self.theta["k"].to(z_BTH)
+        theta_31C = torch.stack([q_C, k_C, torch.zeros_like(q_C)]).unsqueeze(1)
         return (unit(z_BTH[:, :, None, :, None] * theta_31C), None), None
 
 
@@ -125,7 +125,7 @@ class RoPEPlusPlus(Rotary):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
         D, own = dims.d_model, range(dims.n_layers) if queries == "own" else ()
         self.queries = nn.ModuleList(nn.Linear(D, D) for _ in own)
-        self.n_heads = dims.n_heads
+        self.n_heads, self.projects_queries = dims.n_heads, queries == "own"
 
     def read(
         self, x_BTD: Tensor, at: tuple, layer: int, cache: LayerCache | None

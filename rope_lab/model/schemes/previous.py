@@ -73,7 +73,7 @@ class PartialKeyOffset(Around):
     2 of its 11 layers have the offset. In packed documents the first key of a document takes
     features of the document before.
 
-    scheme: of all other hooks; it must not rotate the features U
+    scheme: of all other hooks; in modded-nanogpt it does not rotate the features U
     """
 
     def __init__(self, dims: Dims, scheme: Callable[[Dims], PositionScheme], share: float = 0.5):

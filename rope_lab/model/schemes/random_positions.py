@@ -30,6 +30,8 @@ class Randomized(Wrapper):
         2602.14050)
     """
 
+    max_len: int | None = None  # the tokens for which positions were drawn
+
     def __init__(
         self,
         dims: Dims,

@@ -33,7 +33,7 @@ class Rotary(PositionScheme):
     - The double rotation of RoPER's first public code: q = k = 1, v = 2, o = −1. The output is
       Σᵢ aₙᵢ R((2i−n)θ) vᵢ, which depends on the absolute position.
 
-    base: the longest wavelength is nearly 2π · base positions
+    base: wavelengths go from 2π to 2π · base^(1 − 2/r) positions
     fraction: the first r = fraction · d_head features of each head are rotated
     value_fraction: share of the r/2 pairs that are rotated in values and output, the highest
         frequencies first
@@ -69,7 +69,8 @@ class Rotary(PositionScheme):
         window: int | None = None,
     ):
         super().__init__(dims)
-        self.window = window
+        if window is not None:
+            self.window = window
         if not (v or o) and (value_fraction, value_base) != (1, None):
             base_text = value_base or "null"
             given = f"position.value_fraction={value_fraction}, position.value_base={base_text}"
