@@ -1,19 +1,16 @@
 """A table's search of learning rates, for each task and scheme on one seed; and what runs cost."""
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rope_lab.experiments.timing import run_seconds
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job, compose_jobs
+from rope_lab.results.plans.asked import check_length, gain_of
 from rope_lab.results.plans.bill import Bill, summed
-from rope_lab.results.plans.freeze import check_length, measure_of
 from rope_lab.results.plans.names import RATE
-from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read_ended
-from rope_lab.results.records.run import Run
-from rope_lab.text import ConfigError, Record
+from rope_lab.text import Record
 from rope_lab.train.run_folder import OUTCOMES
 
 Case = tuple[str, ...]  # the overrides of a run without its seed and learning rate
@@ -59,19 +56,10 @@ def best_rates(searched: Searches, measures: dict[Case, str]) -> Best:
             gains = {}
             for rate, run_id in ids.items():
                 gains[rate] = [
-                    _gain(ended[run_id], name) for name in (measures.get(case, OWN), OWN)
+                    gain_of(ended[run_id], name) for name in (measures.get(case, OWN), OWN)
                 ]
             best[case] = max(gains, key=gains.__getitem__)
     return best
-
-
-def _gain(run: Run, name: str) -> float:
-    """What a run scores, higher is better. Raises ConfigError."""
-    measure = measure_of(Catalogue().report_of(run), name)
-    gain = measure.gain(run)
-    if run.status == "finished" and gain == -math.inf:
-        raise ConfigError(f"measure: {name}: the runs do not record it")
-    return gain
 
 
 def bill_of(jobs: Sequence[Job], launcher: Record) -> str:

@@ -26,8 +26,9 @@ from rope_lab.experiments.launching import Stopped
 from rope_lab.experiments.timing import run_seconds
 from rope_lab.files import as_json, sealed
 from rope_lab.results.comparisons.answers import Comparison, answered
-from rope_lab.results.plans import freeze, outcomes
+from rope_lab.results.plans import asked, outcomes, tries
 from rope_lab.results.plans.bill import Bill
+from rope_lab.results.plans.names import position_of
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import Arm
@@ -491,7 +492,7 @@ def test_steps_that_no_run_reaches_are_named(tmp_path, imports):
 def test_steps_are_no_share():
     """A task whose threshold is a share of problems: log 300 is no solved task."""
     report = Catalogue().report("needle", {"eval/accuracy"}, {})
-    measure = freeze.measure_of(report, "steps")
+    measure = asked.measure_of(report, "steps")
     ends = {"roper": [300, 400, 500], "rope": [500, 600, 400]}
     arms = []
     for scheme, steps in ends.items():
@@ -590,3 +591,39 @@ def test_killed_at_any_write_the_verdict_is_the_same(ended, tmp_path, imports, m
     run(tmp_path)
     assert kills >= 50
     assert verdict_of(tmp_path) == verdict_of(ended.folder)
+
+
+def test_a_question_is_counted_over_edits_of_its_files(tmp_path):
+    """The task of a plan is then a copy in a folder of another name."""
+    lines = []
+    for number, (task, schemes) in enumerate(
+        [
+            ("code/1a2b3c4d/own.py", ["code/1a2b3c4d/mine.py", "rope"]),
+            ("code/99887766/own.py", ["rope", "code/99887766/mine.py"]),
+            ("code/99887766/own.py", ["code/99887766/mine.py", "none"]),
+            ("needle", ["code/99887766/mine.py", "rope"]),
+        ]
+    ):
+        of_arms = list(map(position_of, schemes))
+        lines.append({"folder": f"it-{number}", "schemes": of_arms, "task": task, "seeds": [200]})
+    (tmp_path / tries.TRIES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = tries.of_question(tries.read(tmp_path), {"mine", "rope"}, "own")
+    assert [line["folder"] for line in found] == ["it-0", "it-1"]
+
+
+def test_a_measure_that_runs_do_not_record_is_named():
+    """Not taken for one by which all are equally bad."""
+    run_, other = make_row("rope", 0, [0.5] * 2), make_row("rope", 1, [0.5] * 2)
+    assert asked.gain_of(run_, "eval/accuracy") == 0.5
+    with pytest.raises(ConfigError, match="the runs do not record it"):
+        asked.gain_of(run_, "eval/sum_accuracy")
+    assert asked.gain_of(replace(other, status="diverged"), "eval/sum_accuracy") == -math.inf
+
+
+def test_the_time_on_a_cluster_is_not_known_from_ended_runs():
+    made = [make_row("rope", seed, [0.5] * 2) for seed in range(2)]
+    here = {"_target_": "rope_lab.launch.pool.in_children"}
+    slurm = {"_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"}
+    mean = sum(run_.seconds for run_ in made) / 2
+    assert timing.seconds_of_ended(made, here)[0] == mean
+    assert timing.seconds_of_ended(made, slurm)[0] is None

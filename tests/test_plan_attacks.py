@@ -179,8 +179,8 @@ def test_a_task_setting_or_parent_must_be_in_the_plan(tmp_path, changes, named):
     made(tmp_path, commit(tmp_path, "plan.yaml"), **changes)
     page = planned_page(plan)
     assert outcome_of(page) == ""
-    assert "Outcome: none." in page
-    assert named in page.partition("Outcome: none.")[2]
+    assert "Outcome: not tested." in page
+    assert named in page.partition("Outcome: not tested.")[2]
 
 
 TEXT = (
@@ -199,7 +199,7 @@ def test_a_plan_of_text_names_its_corpus(tmp_path, names):
     made(tmp_path, commit(tmp_path, "plan.yaml"), task="text", config__task=corpus)
     page = planned_page(plan)
     assert (outcome_of(page) == "confirmed") == names
-    assert ("task.corpus" in page.partition("Outcome: none.")[2]) == (not names)
+    assert ("task.corpus" in page.partition("Outcome: not tested.")[2]) == (not names)
 
 
 def test_threads_that_differ_between_schemes_are_not_paired(tmp_path):
@@ -211,7 +211,7 @@ def test_threads_that_differ_between_schemes_are_not_paired(tmp_path):
     keep(tmp_path / "runs", tmp_path / "kept")
     page = planned_page(plan)
     assert outcome_of(page) == ""
-    assert "threads" in page.partition("Outcome: none.")[2]
+    assert "threads" in page.partition("Outcome: not tested.")[2]
 
 
 @pytest.mark.parametrize("settings", ["{threads: 1}", "{threads: 1, train.precision: auto}"])
@@ -237,7 +237,7 @@ def test_diverged_runs_do_not_count_as_the_best(tmp_path):
     keep(tmp_path / "runs", tmp_path / "kept")
     page = planned_page(plan)
     assert outcome_of(page) == ""
-    said = page.partition("Outcome: none.")[2].partition("\n")[0]
+    said = page.partition("Outcome: not tested.")[2].partition("\n")[0]
     assert "diverged: 0" in said
     assert "0.7" in said  # the worst finished loss, 1 − 0.30
     plan.write_text(plan.read_text().replace("diverged: 0", "diverged: 0.7"))

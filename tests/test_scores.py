@@ -131,3 +131,15 @@ def test_the_table_of_the_map_has_its_schemes_and_tasks():
     assert named == {*PROTOCOL["map"]}
     of_blocks = {(task, block.scale) for block in made.blocks for task in block.tasks}
     assert of_blocks == {*PROTOCOL["tasks"].items()}
+
+
+def test_a_rate_that_is_best_together_with_another_is_not_at_the_edge():
+    rates = (5e-5, 1e-4, 2e-4)
+    edges = []
+    for ends in ([0.9, 0.5, 0.5], [0.9, 0.9, 0.5], [0.5, 0.5, 0.9], [0.5, 0.9, 0.5]):
+        made = make_rows({"none": [0.2] * 3}, settings={"train.lr": 1e-4})
+        for lr, end in zip(rates, ends, strict=True):
+            made += make_rows({"rope": [end] * 3}, settings={"train.lr": lr})
+        groups = setups_of(made, CATALOGUE)
+        edges.append(columns.column(*columns.widest(groups), groups).at_edge.get("rope"))
+    assert edges == ["lowest", None, "highest", None]

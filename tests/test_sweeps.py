@@ -172,3 +172,17 @@ def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path):
     assert scores["RoPE"]["0.004"].startswith("**85.3 (64.0–102.4) n=3")
     assert "0.002 (recipe)" in scores["RoPE"]
     assert scores["RoPER − RoPE"][views.BEST].startswith("+")
+
+
+def test_codes_of_a_users_task_are_not_mixed_in_a_sweep():
+    made = []
+    for code, rates_of_code in (("a1", (0.001, 0.002)), ("b2", RATES)):
+        for seed, rate in product(range(3), rates_of_code):
+            value = 0.9 if code == "a1" else 0.5
+            plugin = {"task": code}
+            made.append(cell("rope", seed, value, {"train.lr": rate}, task="own", plugin=plugin))
+    found = []
+    for sweep in sweeps.find(setups_of(made, CATALOGUE)):
+        values = {value for setup in sweep.others for value in setup.of("rope").value}
+        found.append((len(sweep.others), values))
+    assert found == [(3, {0.5}), (2, {0.9})]

@@ -280,7 +280,7 @@ def launched(monkeypatch):
     monkeypatch.setattr(table.sweep, "launch", launch)
     monkeypatch.setattr(Job, "record", record)
     monkeypatch.setattr(searches, "read_ended", lambda _: ended)
-    monkeypatch.setattr(searches, "_gain", lambda rate, _: -abs(rate - 2e-3))
+    monkeypatch.setattr(searches, "gain_of", lambda rate, _: -abs(rate - 2e-3))
     return calls, failing
 
 

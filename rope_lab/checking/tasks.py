@@ -156,7 +156,7 @@ def lengths(task: Task) -> None:
     sizes = [_mean_tokens(task.of_length(length)) for length in (usual, longer)]
     same = f"problems of length {longer} are not longer than those of {usual}"
     demand(sizes[0] < sizes[1], f"{same}: draw must use self.lengths, self.width or draw_strings")
-    return None
+    return
 
 
 def _mean_tokens(task: PackedTask) -> float:

@@ -13,7 +13,7 @@ from rope_lab.experiments.launching import RUNS
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
 from rope_lab.results.plans.names import recorded_name
-from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
+from rope_lab.results.plans.number_of_pairs import FEWEST_PLANNED
 from rope_lab.text import ConfigError, Record
 from rope_lab.train import plugin
 
@@ -26,7 +26,7 @@ class Order:
     """A comparison as it was asked for.
 
     ours, theirs, task: names, or paths of files
-    measure:   see `freeze.measure_of`
+    measure:   see `plans.asked.measure_of`
     search:    the number of rates, and of seeds at the best ones
     difference: the smallest one of interest; None: that of `number_of_pairs`
     most_pairs: of the verdict
@@ -53,8 +53,9 @@ class Order:
         check_overrides("compare", self.overrides)
         if self.difference is not None and not 0 < self.difference < math.inf:
             raise ConfigError(f"--difference {self.difference:g}: must be a number above 0")
-        if self.most_pairs < FEWEST_PAIRS:
-            raise ConfigError(f"--pairs-at-most {self.most_pairs}: must be {FEWEST_PAIRS} or more")
+        if self.most_pairs < FEWEST_PLANNED:
+            least = f"must be {FEWEST_PLANNED} or more"
+            raise ConfigError(f"--pairs-at-most {self.most_pairs}: {least}")
         code = self.folder / CODE
         for path in (code, *code.parents):
             is_link = path.is_symlink() and (path == code or not path.exists())

@@ -6,12 +6,12 @@ from functools import partial
 from rope_lab.comparing.order import Order
 from rope_lab.experiments.asked import check_own
 from rope_lab.experiments.launching import NO_ROOM, Asks, RateSearch, Stopped, path_of
-from rope_lab.experiments.timing import run_seconds
+from rope_lab.experiments.timing import run_seconds, seconds_of_ended
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
-from rope_lab.results.plans import freeze
-from rope_lab.results.plans.bill import Bill, mean_of_ended
+from rope_lab.results.plans.asked import check_length, check_measure, gain_of, measure_of
+from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.names import recorded_name
-from rope_lab.results.plans.number_of_pairs import FEWEST_PAIRS
+from rope_lab.results.plans.number_of_pairs import FEWEST_PLANNED
 from rope_lab.results.plans.rates import SEARCH_SEED, Cell, Search
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
@@ -42,7 +42,7 @@ def search(order: Order, asks: Asks) -> Found:
 
     Raises Stopped, also if a comparison of these schemes can show no difference.
     """
-    freeze.check_measure(order.task, order.measure)
+    check_measure(order.task, order.measure)
     with order.code_copied():
         rates = _planned(order)
         _ask(order, rates, asks)
@@ -59,10 +59,10 @@ def _planned(order: Order) -> RateSearch:
     common = [f"task={task}", f"scale={order.scale}", *order.overrides]
     schemes = tuple(path_of(scheme, order.folder) for scheme in order.schemes)
     cfg = config.load(*common, f"position={schemes[0]}")
-    freeze.check_length(order.measure, cfg.eval.lengths)
+    check_length(order.measure, cfg.eval.lengths)
     rates, seeds = order.search
     plan = Search(schemes, cfg.train.lr, rates, range(SEARCH_SEED, SEARCH_SEED + seeds))
-    return RateSearch(plan, common, partial(_gain, order), order.folder)
+    return RateSearch(plan, common, partial(gain_of, name=order.measure), order.folder)
 
 
 def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
@@ -80,21 +80,16 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
         f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "
         f"then the best 2 of each scheme on {seeds_text(seeds[1:])}\n"
         "         if a best rate is lowest or highest, both schemes get one more, at most twice;\n"
-        f"         then at least {2 * FEWEST_PAIRS} runs for the verdict, billed apart\n"
+        f"         then at least {2 * FEWEST_PLANNED} runs for the verdict, billed apart\n"
         f"results  {short_path(order.folder)}"
     )
     say(filled(text, indent=" " * 9))
     if before:
-        seconds, source = mean_of_ended(before)
+        seconds, source = seconds_of_ended(before, order.launcher)
     else:
         waiting = [rates.jobs[cell] for cell in state.missing]
         seconds, source = run_seconds(waiting, order.launcher), "from a few steps"
     asks(Bill("search", state.left, seconds, source, order.at_once))
-
-
-def _gain(order: Order, run: Run) -> float:
-    """The value of a run, higher is better; the worst of one that diverged."""
-    return freeze.measure_of(Catalogue().report_of(run), order.measure).gain(run)
 
 
 def _at_best_rates(order: Order, best: dict[str, float], runs: dict[Cell, Run]) -> Result:
@@ -104,7 +99,7 @@ def _at_best_rates(order: Order, best: dict[str, float], runs: dict[Cell, Run]) 
         own = [run for cell, run in runs.items() if (cell.scheme, cell.rate) == (scheme, rate)]
         arms.append(Arm(recorded_name(scheme), tuple(own)))
     report = Catalogue().report_of(arms[0].runs[0])
-    return answered(Comparison(report, freeze.measure_of(report, order.measure), *arms))
+    return answered(Comparison(report, measure_of(report, order.measure), *arms))
 
 
 def _reached(result: Result) -> bool:

@@ -23,10 +23,11 @@ from rope_lab.experiments.launching import (
     made,
     path_of,
 )
+from rope_lab.experiments.timing import seconds_of_ended
 from rope_lab.files import digest, write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import freeze, tries
-from rope_lab.results.plans.bill import Bill, mean_of_ended
+from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.names import arm_name, position_of, recorded_name
 from rope_lab.results.plans.number_of_pairs import number_of_pairs, smallest_difference
 from rope_lab.results.plans.outcomes import of_study
@@ -49,8 +50,10 @@ def plan(order: Order, asks: Asks) -> Study:
     """The plan of a comparison: the frozen one or, after the search, a new one. Raises Stopped and
     ConfigError.
     """
-    if order.label == Catalogue().title(recorded_name(order.theirs)):
-        raise ConfigError(f"--name {order.label}: is the name of the other scheme")
+    ours, theirs = map(Catalogue().title, map(recorded_name, (order.ours, order.theirs)))
+    name = order.label or ours
+    if name == theirs:
+        raise ConfigError(f"--name {name}: is the name of the other scheme; give another")
     path = order.folder / NAME
     if path.exists():
         study = freeze.study_of(path.read_text("utf-8", "replace"))
@@ -88,7 +91,7 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
     if len(before) < len(jobs):
         fixed.check_text(study, jobs[0])
         _check_plan(order, study, before)
-        seconds, source = mean_of_ended(before or searched)
+        seconds, source = seconds_of_ended(before or searched, order.launcher)
         asks(Bill("verdict", len(jobs) - len(before), seconds, source, order.at_once))
     return made(jobs, order.folder, order.launcher, study.name, shows_scores=False)
 
@@ -104,8 +107,8 @@ def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
     if why := primary.family.untested:
         raise Stopped(f"not tested: {why}", NOT_PLANNED)
     ours, theirs = map(position_of, study.seeds)
-    frozen, asked = tries.read(order.folder.parent), ({ours, theirs}, study.task)
-    alike = [line for line in frozen if ({*line["schemes"]}, line["task"]) == asked]
+    frozen = tries.read(order.folder.parent)
+    alike = tries.of_question(frozen, {ours, theirs}, recorded_name(study.task))
     found = Verdict(
         folder=order.folder,
         result=primary,

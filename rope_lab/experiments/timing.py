@@ -18,6 +18,7 @@ from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
 from rope_lab.launch.pool import start_server
 from rope_lab.results.plans.bill import Bill
+from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record, first_line
 from rope_lab.train import torch_state
 from rope_lab.train.config import Config
@@ -26,6 +27,7 @@ from rope_lab.train.stop import Stop
 from rope_lab.train.trainer import Trainer, build, evaluate_now, resolve, update
 
 WARM, TIMED = 2, 5  # steps
+HERE = ("BasicLauncher", "in_children")  # launchers whose runs are on this machine
 LEAST = 2  # runs of which steps are taken: one of each scheme
 BROKEN = (
     "a child process ended while steps were timed: the memory is full, or a script calls rope_lab "
@@ -39,16 +41,28 @@ def run_seconds(jobs: Sequence[Job], launcher: Record) -> float | None:
     """
     at_once, threads = sweep.shares(launcher)
     configs = [replace(job.cfg, threads=job.cfg.threads or threads) for job in jobs]
-    kind = launcher["_target_"].rpartition(".")[2]
+    kind = _kind(launcher)
     if kind == "BasicLauncher":
         with _stopped_by_signals():
             return statistics.mean(map(seconds_of, configs[:LEAST]))
-    if kind != "in_children":
+    if kind not in HERE:
         return None
     start_server()
     context = multiprocessing.get_context("forkserver")
     with _stopped_by_signals(), ProcessPoolExecutor(at_once, context, command.begin) as children:
         return statistics.mean(children.map(seconds_of, configs[: max(LEAST, at_once)]))
+
+
+def seconds_of_ended(runs: Sequence[Run], launcher: Record) -> tuple[float | None, str]:
+    """The mean seconds of runs that have ended, None on a cluster, which takes we do not know how
+    many at once; and where they are from.
+    """
+    seconds = statistics.mean(run.seconds for run in runs)
+    return seconds if _kind(launcher) in HERE else None, f"mean of {len(runs)} runs so far"
+
+
+def _kind(launcher: Record) -> str:
+    return launcher["_target_"].rpartition(".")[2]
 
 
 @contextmanager

@@ -35,5 +35,6 @@ def _kept(usual: Setup, setups: list[Setup]) -> int:
     for each in setups:
         rate = each.settings["train.lr"] / usual.settings["train.lr"]
         if usual.is_alike(each) and rate in PROTOCOL["rates"]:
-            found += sum(min(len(each.of(name)), PROTOCOL["seeds"]) for name in PROTOCOL["map"])
+            ended = each.runs.scheme.value_counts()
+            found += sum(min(ended.get(name, 0), PROTOCOL["seeds"]) for name in PROTOCOL["map"])
     return found

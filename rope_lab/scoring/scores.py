@@ -28,7 +28,7 @@ FEWEST_RANKED = 3  # schemes of an order
 WIDE = 0.1  # half an interval: wider ones are marked
 HEAD = """# Scores of schemes on tasks
 
-Mean scores of {} trained models; no significance tests. A score is the share of problems correct, or
+Means of {} scores of trained models; no significance tests. A score is the share of problems correct, or
 e^(−loss) where a task is compared by its loss, which is below 1 even for the best possible model. Each cell is the
 mean over seeds ± half of its 95% interval, which may go beyond possible values.
 
@@ -137,5 +137,7 @@ def main(arguments: Words = None) -> None:
     if not shown:
         raise ConfigError(f"{folder}: no task has two schemes of {FEWEST_SEEDS} kept runs each")
     tasks = [each for each in shown if each.length is None]
-    count = sum(len(scores) for each in tasks for scores in each.scores.values())
+    count = 0
+    for scheme in schemes(tasks, Catalogue()):
+        count += sum(len(each.scores.get(scheme, ())) for each in tasks)
     write(folder / "scores.md", shown, HEAD.format(f"{count:,}").rstrip(), "## Every score")

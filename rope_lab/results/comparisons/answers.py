@@ -1,4 +1,4 @@
-"""Comparisons and their results: the one place that computes a difference or a p value."""
+"""Comparisons and their results: differences, intervals and p values."""
 
 import math
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ from rope_lab.results.comparisons.answers import Comparison, Result, answered
 from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Settings, one_line
-from rope_lab.results.records.setups import Arm, Setup
+from rope_lab.results.records.setups import TASK_CODE, Arm, Setup
 from rope_lab.shipped import recipe, shipped
 from rope_lab.text import show
 
@@ -177,7 +177,8 @@ def _candidates(setups: list[Setup]) -> list[tuple[str, ByValue]]:
     varied = [key for key in settings if settings[key].nunique() > 1]
     found = []
     for setting in sorted(varied, reverse=True):
-        if setting == "eval.every":  # how often one looks changes no score
+        # How often one looks changes no score.
+        if setting in ("eval.every", TASK_CODE):
             continue
         others = settings[varied].drop(columns=setting).to_numpy().tolist()
         one_string_each = [str(values) for values in others]

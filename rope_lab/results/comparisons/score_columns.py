@@ -111,9 +111,10 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
         table = pd.DataFrame(rates).sort_index(axis="columns").dropna()  # a row a seed
         if len(rates) == len(RATES) and len(table) >= FEWEST_SEEDS:
             searched[scheme] = _at_best_rate(table)
-            edges = {table.columns[0]: "lowest", table.columns[-1]: "highest"}
-            if edge := edges.get(table.mean().idxmax()):
-                at_edge[scheme] = edge
+            edges, means = {table.columns[0]: "lowest", table.columns[-1]: "highest"}, table.mean()
+            best = means.index[means == means.max()]
+            if len(best) == 1 and best[0] in edges:
+                at_edge[scheme] = edges[best[0]]
     return Column(setup, found, found | searched, {*searched}, length, at_edge)
 
 

@@ -80,10 +80,10 @@ def difference_since(setup: Setup, threshold: Measure) -> Interval:
     steps = asked.pairs()
     reached = steps[np.isfinite(steps).all(axis="columns")]
     differences = []
-    for seed, steps in reached.iterrows():
-        left = setup.settings["train.steps"] - steps.max()
-        ours = _value_at(asked.ours, seed, left + steps.ours, setup.measure)
-        theirs = _value_at(asked.theirs, seed, left + steps.theirs, setup.measure)
+    for seed, pair in reached.iterrows():
+        left = setup.settings["train.steps"] - pair.max()
+        ours = _value_at(asked.ours, seed, left + pair.ours, setup.measure)
+        theirs = _value_at(asked.theirs, seed, left + pair.theirs, setup.measure)
         differences.append(setup.measure.times * (ours - theirs))
     return t_interval([each for each in differences if not np.isnan(each)])
 

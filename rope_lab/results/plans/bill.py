@@ -1,11 +1,8 @@
 """What runs will cost, before they begin."""
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from rope_lab.results.records.run import Run
 
 
 @dataclass(frozen=True)
@@ -47,8 +44,3 @@ def summed(bills: Sequence[Bill]) -> str:
 def duration(hours: float) -> str:
     """`25 min`, `3.5 h`."""
     return f"{max(1, round(hours * 60))} min" if hours < 2 else f"{hours:.1f} h"
-
-
-def mean_of_ended(runs: Sequence[Run]) -> tuple[float, str]:
-    """The mean seconds of runs that have ended, and which runs these are."""
-    return statistics.mean(run.seconds for run in runs), f"mean of {len(runs)} runs so far"

@@ -62,10 +62,10 @@ def removed(path: Path) -> list[str]:
 
 
 def _by_commits(path: Path, study: Study, found: Runs) -> Iterator[Flaw]:
-    """The plan at the commits of runs. A commit of changed code ends in + or ?."""
+    """The plan at the commits of runs. A commit of changed code ends in +."""
     commits = {commit for run in found.values() for commit in run.commit.split(MIXED)}
     for commit in sorted(commits):
-        held = _studies_at(path, commit.rstrip("+?"))
+        held = _studies_at(path, commit.rstrip("+"))
         at = f"commit {commit} of its runs does not hold the study"
         if held is None:
             yield Flaw(UNKNOWN, f"git cannot show the plan at commit {commit}")
@@ -73,9 +73,8 @@ def _by_commits(path: Path, study: Study, found: Runs) -> Iterator[Flaw]:
             yield Flaw(LATE, f"{at} at all")
         elif study != held[study.name]:
             yield Flaw(EDITED, f"{at} as it stands now")
-        elif commit.endswith(("+", "?")):
-            changed = f"the code of its runs was changed after commit {commit[:-1]}, or may be"
-            yield Flaw(OTHER_CODE, changed)
+        elif commit.endswith("+"):
+            yield Flaw(OTHER_CODE, f"the code of its runs was changed after commit {commit[:-1]}")
 
 
 def _by_digests(study: Study, found: Runs) -> Iterator[Flaw]:

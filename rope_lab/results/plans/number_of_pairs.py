@@ -13,7 +13,7 @@ from rope_lab.results.records.measures import Measure
 
 POWER = 0.8
 LIMIT = 0.8  # the spread of the search's pairs is below its upper limit with this probability
-FEWEST_PAIRS = 8  # with six, p of the sign-flip test cannot be below 0.03
+FEWEST_PLANNED = 8  # with six, p of the sign-flip test cannot be below 0.03
 SHARE, OF_LOSS, OF_STEPS = 0.05, 0.02, 0.10  # smallest difference of interest, if none is given
 
 
@@ -47,6 +47,6 @@ def number_of_pairs(
 
 
 def pairs_that_find(wanted: float, limit: float, at_most: int) -> int:
-    """The fewest pairs that find a difference with POWER, within FEWEST_PAIRS and `at_most`."""
+    """The fewest pairs that find a difference with POWER, within FEWEST_PLANNED and `at_most`."""
     needed = pairs_needed(wanted, limit, POWER) or at_most
-    return min(max(needed, FEWEST_PAIRS), at_most)
+    return min(max(needed, FEWEST_PLANNED), at_most)

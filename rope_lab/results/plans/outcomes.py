@@ -6,7 +6,7 @@ from pathlib import Path
 from rope_lab.results.comparisons.answers import Comparison, Family, Result, answer, samples
 from rope_lab.results.plans import evidence
 from rope_lab.results.plans.find import Runs, find, untested
-from rope_lab.results.plans.names import arm_name
+from rope_lab.results.plans.names import arm_name, recorded_name
 from rope_lab.results.plans.study import NAME, PlannedTest, Study, load, of_rows
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.kept import Found, read_kept
@@ -80,13 +80,15 @@ def read(plan: Path, catalogue: Catalogue) -> tuple[list[list[Result]], list[str
 
 
 def _comparison(study: Study, test: PlannedTest, found: Runs, catalogue: Catalogue) -> Comparison:
-    report = catalogue.report(study.task, {test.metric}, study.settings)
+    task, run = recorded_name(study.task), next(iter(found.values()), None)
+    settings, data = (run.settings, run.data) if run else (study.settings, "")
+    report = catalogue.report(task, {test.metric}, settings, data)
     measure = study.measure(test, report)
     ours, theirs = (_arm(scheme, found) for scheme in test.schemes)
     gains = () if test.published is None else (measure.sign * test.published,)
     return Comparison(
         name=test.name,
-        task=study.task,
+        task=task,
         scale=study.scale,
         report=report,
         measure=measure,

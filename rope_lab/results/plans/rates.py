@@ -64,32 +64,38 @@ class Search:
         """The state of the search after the ended runs, and the runs needed next. Replays the
         search from its start, up to the first missing run.
         """
-        rates, widenings, seeds = self.grid, WIDENINGS, self.seeds[:1]
-        own: Rates = dict.fromkeys(self.schemes, rates)  # then the finalists, on all seeds
+        rates, widenings, is_final = self.grid, WIDENINGS, False
+        candidates: Rates = dict.fromkeys(self.schemes, rates)
         while True:
-            missing = [cell for cell in self._cells(rates, own, seeds) if cell not in gains]
+            seeds = self.seeds if is_final else self.seeds[:1]
+            cells = self._cells(rates, candidates, seeds)
+            missing = [cell for cell in cells if cell not in gains]
             if missing:
                 finals = len(self.schemes) * min(FINALISTS, self.rates) * (len(self.seeds) - 1)
-                left = len(missing) + (finals if seeds != self.seeds else 0)
+                left = len(missing) + (0 if is_final else finals)
                 return SearchState(missing, rates, left)
-            ranked = {scheme: self._ranked(scheme, own[scheme], seeds, gains) for scheme in own}
+            ranked = {
+                scheme: self._ranked(scheme, each, seeds, gains)
+                for scheme, each in candidates.items()
+            }
             best = {scheme: first for scheme, (first, *_) in ranked.items()}
             beyond = _beyond(rates, best.values())
             if beyond and widenings:
                 rates = sorted([*rates, *beyond])
                 widenings -= 1
-                own = {scheme: [*each, *beyond] for scheme, each in own.items()}
-            elif seeds != self.seeds:
-                seeds, own = self.seeds, {name: each[:FINALISTS] for name, each in ranked.items()}
+                candidates = {scheme: [*each, *beyond] for scheme, each in candidates.items()}
+            elif not is_final:
+                is_final = True
+                candidates = {scheme: each[:FINALISTS] for scheme, each in ranked.items()}
             else:
                 at_end = [scheme for scheme, rate in best.items() if _beyond(rates, [rate])]
                 return SearchState([], rates, 0, best, at_end)
 
-    def _cells(self, rates: list[float], own: Rates, seeds: Sequence[int]) -> list[Cell]:
-        """Every rate on the first seed, then those of each scheme on all."""
+    def _cells(self, rates: list[float], candidates: Rates, seeds: Sequence[int]) -> list[Cell]:
+        """Every rate on the first seed, then the candidates of each scheme on all."""
         cells = [Cell(scheme, rate, seeds[0]) for rate in rates for scheme in self.schemes]
         for seed in seeds:
-            for scheme, each in own.items():
+            for scheme, each in candidates.items():
                 cells += [Cell(scheme, rate, seed) for rate in sorted(each)]
         return list(dict.fromkeys(cells))
 

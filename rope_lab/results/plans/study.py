@@ -58,7 +58,7 @@ class PlannedTest:
              step 0; `log_steps`, the logarithm of the first evaluated step at `reaches`, lower is
              better; a run that never gets there counts with train.steps + eval.every
     margin:  of secondary comparisons of values, in `unit`: schemes[0] matches schemes[1] if the
-             interval excludes that it is worse by so much, and beats it if the interval excludes 0
+             interval excludes that it is worse by so much
     reaches: of mcnemar, the value that solves the task after the last step; of sign, the value to
              reach in training
     published: the published difference in the same unit, if there is one

@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from rope_lab.results.plans.names import position_of
+from rope_lab.results.plans.names import position_of, recorded_name
 from rope_lab.results.plans.study import Study
 from rope_lab.text import Record
 
@@ -46,6 +46,17 @@ def read(parent: Path) -> Tries:
 def of_folder(folder: Path) -> Tries:
     """The tries of one comparison's folder."""
     return [line for line in read(folder.parent) if line["folder"] == folder.name]
+
+
+def of_question(tries: Tries, schemes: set[str], task: str) -> Tries:
+    """Those of these two schemes on a task, by their recorded names. A task of the user's own may
+    have been another file of that name.
+    """
+    found = []
+    for line in tries:
+        if ({*line["schemes"]}, recorded_name(line["task"])) == (schemes, task):
+            found.append(line)
+    return found
 
 
 def digests(tries: Tries) -> set[str]:

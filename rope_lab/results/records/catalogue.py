@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from rope_lab.places import ROOT
-from rope_lab.results.records.measures import MEASURES, Measure, like
+from rope_lab.results.records.measures import LENGTH_LOSS, MEASURES, Measure, like
 from rope_lab.results.records.run import Record, Run, Settings, one_line
 
 SPARE_COLORS = ("#E7298A", "#6A3D9A", "#1B9E77", "#A6761D", "#66C2A5", "#FB9A99")
@@ -71,8 +71,15 @@ class TaskReport(SimpleNamespace):
         declared = like(metric)
         if declared is None or declared.metric == metric:
             return declared
-        is_own = declared.share == self.measure.share
-        return replace(self.measure if is_own else declared, metric=metric)
+        shown = self.measure if declared.share == self.measure.share else declared
+        if metric.startswith(LENGTH_LOSS) and not self.is_text:
+            shown = replace(shown, unit=f"{shown.unit} above the Bayes-optimal loss")
+        return replace(shown, metric=metric)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it continues texts, whose Bayes-optimal loss is not known."""
+        return any(key.endswith(".corpus") for key in self.named)
 
     def trained_lengths(self, settings: Settings) -> tuple[int, int] | None:
         """The shortest and the longest problems of training, counted as `eval.lengths` are; None if

@@ -31,7 +31,6 @@ from rope_lab.text import FIND_RUNS, ConfigError, first_three, flat
 
 log = logging.getLogger(__name__)
 
-CHANGED = {True: "+", False: "", None: "?"}  # behind the commit of a checkout
 ByFolder = dict[Path, list[Run]]
 
 
@@ -117,7 +116,7 @@ def one_each(*parts: list[Run]) -> Found:
         if run.ended and numbers:
             unlike[str(run)] = f"{run}: {numbers}"
     named = first_three(list(unlike.values()))
-    line = f"found twice with other numbers, of which your own count: {named}"
+    line = f"found twice with other numbers, of which your own count, else the last: {named}"
     return list(once.values()), [line] if unlike else []
 
 
@@ -156,11 +155,11 @@ def origin(provenance: Record) -> Record:
     repeats to the bit.
 
     If the parts of a resumed run differ, their values are joined by `MIXED`. The commit of a
-    changed checkout ends in +, in ? if it may have been changed; `unknown` without git.
+    changed checkout ends in +; `unknown` without git.
     """
     parts = []
     for part in map(flat, [*provenance.get("earlier", []), provenance]):
-        commit, mark = part["git.commit"], CHANGED[part["git.dirty"]]
+        commit, mark = part["git.commit"], "+" if part["git.dirty"] else ""
         parts.append(part | {"commit": commit[:12] + mark if commit else "unknown"})
 
     def joined(key: str) -> Any:

@@ -14,6 +14,8 @@ from rope_lab.results.records.run import Run, Settings, one_line
 from rope_lab.shipped import recipe
 from rope_lab.text import show
 
+TASK_CODE = "code of the task"  # of the user's own, beside the settings of its runs
+
 
 @dataclass(frozen=True, eq=False)
 class Arm:
@@ -48,7 +50,7 @@ class Setup:
         self.outdated: list[Run] = []
         first = self.runs.run.iloc[0]
         self.task, self.scale = first.task, first.scale
-        self.recipe_id, self.settings = first.recipe_id, first.recipe
+        self.recipe_id, self.settings = first.recipe_id, _settings(first)
         recorded = {metric for run in runs.run for metric in run.metrics}
         self.report = catalogue.report(self.task, recorded, first.settings, first.data)
         self.measure = self.report.measure
@@ -100,8 +102,8 @@ class Setup:
 
     @cached_property
     def length_kinds(self) -> list[str]:
-        """LENGTH if problems of given lengths were graded, LENGTH_LOSS if losses up to given
-        lengths were taken.
+        """LENGTH if problems of given lengths were graded, LENGTH_LOSS if losses between
+        given lengths were taken.
         """
         return [kind for kind in (LENGTH, LENGTH_LOSS) if len(self.slices(kind))]
 
@@ -178,7 +180,7 @@ def setups_of(runs: list[Run], catalogue: Catalogue) -> list[Setup]:
         recipes = [rows for _, rows in alike.groupby(recipe_of)]
         usual = _usual(recipes)
         for rows in recipes:
-            setup = Setup(rows, catalogue, _unlike(_settings(rows), usual))
+            setup = Setup(rows, catalogue, _unlike(_settings(rows.run.iloc[0]), usual))
             setup.outdated = [run for run in outdated if run.recipe_id == setup.recipe_id]
             setups.append(setup)
     return sorted(setups, key=_order)
@@ -204,18 +206,18 @@ def of_newest_code(runs: list[Run]) -> tuple[list[Run], list[Run]]:
     return counted, outdated
 
 
-def _settings(rows: pd.DataFrame) -> Settings:
+def _settings(run: Run) -> Settings:
     """The settings that the runs of a recipe share, with the code of the user's own task."""
-    code = rows.task_code.iloc[0]
-    return rows.run.iloc[0].recipe | ({"code of the task": code} if code else {})
+    code = run.plugin.get("task", "")
+    return run.recipe | ({TASK_CODE: code} if code else {})
 
 
 def _usualness(rows: pd.DataFrame) -> tuple[bool, int, int]:
     """How usual the recipe of some runs is, the larger the more: runs without a parent before
     others, then those that are most like conf/, then the one of most runs.
     """
-    settings, first = _settings(rows), rows.iloc[0]
-    usual = recipe(first.task, first.scale)
+    first = rows.run.iloc[0]
+    settings, usual = _settings(first), recipe(first.task, first.scale)
     alike = [usual.get(key, value) in (value, "auto") for key, value in settings.items()]
     return "parent.recipe_id" not in settings, -alike.count(False), len(rows)
 
@@ -225,7 +227,7 @@ def _usual(recipes: list[pd.DataFrame]) -> list[Settings]:
     usual.
     """
     most = max(map(_usualness, recipes))
-    return [_settings(rows) for rows in recipes if _usualness(rows) == most]
+    return [_settings(rows.run.iloc[0]) for rows in recipes if _usualness(rows) == most]
 
 
 def _order(setup: Setup) -> tuple:

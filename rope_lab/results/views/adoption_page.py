@@ -101,7 +101,8 @@ def chart(longest: Continued, catalogue: Catalogue, own: str) -> alt.TopLevelMix
         for run in runs:
             for step, value in run.points(measure.metric):
                 if step or is_control:
-                    rows.append((name, run.seed, step, value * measure.times, run.ended))
+                    counts = run.status == "finished"
+                    rows.append((name, run.seed, step, value * measure.times, counts))
     points = points_frame(rows)
     panel = Panel(points, "further steps", measure.unit, most=measure.most, colors=colors)
     before = points[(points.x == 0)].y.mean()

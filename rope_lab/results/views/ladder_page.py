@@ -165,12 +165,13 @@ def panel(lead: Lead) -> Panel:
     for number, rung in enumerate(lead.rungs):
         label = f"{rung.name}, {rung.parameters / 1e6:.2g}M"
         colors[label] = palettes.SIZES[number % len(palettes.SIZES)]
-        theirs = {run.seed: curve(run, LOSS.metric) for run in rung.runs[lead.baseline]}
+        of_seed = {run.seed: run for run in rung.runs[lead.baseline]}
         for run in rung.runs[lead.scheme]:
-            leads = theirs[run.seed] - curve(run, LOSS.metric)
-            steps = run.settings["train.steps"]
+            other = of_seed[run.seed]
+            leads = curve(other, LOSS.metric) - curve(run, LOSS.metric)
+            steps, counts = run.settings["train.steps"], {run.status, other.status} == {"finished"}
             for step, value in leads[leads.index > 0].items():
-                rows.append((label, run.seed, 100 * step / steps, value, run.ended))
+                rows.append((label, run.seed, 100 * step / steps, value, counts))
     points = points_frame(rows)
     unit = "lead in nats per token"
     return Panel(points, "percent of training", unit, least=-math.inf, colors=colors)

@@ -242,7 +242,8 @@ def _panel(ways: Ways, report: TaskReport, colors: Colors) -> Panel:
     for key, runs in ways.items():
         for run in runs:
             for value, (_, mean) in run.slices.get(kind, {}).items():
-                rows.append((_name(key), run.seed, int(value), mean, run.ended))
+                counts = run.status == "finished"
+                rows.append((_name(key), run.seed, int(value), mean, counts))
     points = points_frame(rows)
     unit = report.measure.unit if kind == LENGTH_LOSS else "share of problems correct"
     most = 1.0 if kind == LENGTH else float("inf")

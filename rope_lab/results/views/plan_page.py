@@ -6,7 +6,7 @@ import pandas as pd
 
 from rope_lab.results.comparisons.answers import Family, Result, samples
 from rope_lab.results.comparisons.paired_tests import TESTS
-from rope_lab.results.comparisons.words import plan_word
+from rope_lab.results.comparisons.words import NOT_TESTED, OPEN, plan_word
 from rope_lab.results.plans.find import named, unnamed
 from rope_lab.results.plans.names import arm_name
 from rope_lab.results.plans.study import NAME
@@ -27,6 +27,7 @@ and the first scheme ahead;
 published gain;
 - **undecided**: none of these;
 - **open**: runs are to come;
+- **not tested**: the runs that have ended cannot be compared as planned;
 - **ahead, behind or unsure**, with the reason: confirmed, reversed or neither, in a study that \
 does not count as planned (*Problems*, below).
 """
@@ -69,7 +70,7 @@ def section(results: list[Result], catalogue: Catalogue, correction: str = "") -
 
 
 def _untested(family: Family) -> str:
-    return "open" if family.open else "none"
+    return OPEN if family.open else NOT_TESTED
 
 
 def _ended(family: Family) -> str:

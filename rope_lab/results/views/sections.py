@@ -102,6 +102,8 @@ def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> It
             who = setup.catalogue.titles[0] if result is verdict else "others"
             families[who] = result.corrected_for
     tests = " and ".join(f"{tests} ({who})" for who, tests in families.items())
+    if len(families) == 1:
+        (tests,) = families.values()
     corrected = f"; corrected (Holm, 1979) for {tests}" if tests else ""
     baseline, fewest = setup.catalogue.titles[1], measured[0].comparison.fewest
     yield f"p: paired t test against {baseline}, from {fewest} pairs on{corrected}"
