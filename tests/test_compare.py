@@ -620,7 +620,7 @@ def test_a_measure_that_runs_do_not_record_is_named():
     assert asked.gain_of(replace(other, status="diverged"), "eval/sum_accuracy") == -math.inf
 
 
-def test_the_time_on_a_cluster_is_not_known_from_ended_runs():
+def test_ended_runs_say_no_time_on_a_cluster():
     made = [make_row("rope", seed, [0.5] * 2) for seed in range(2)]
     here = {"_target_": "rope_lab.launch.pool.in_children"}
     slurm = {"_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"}

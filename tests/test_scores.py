@@ -133,7 +133,7 @@ def test_the_table_of_the_map_has_its_schemes_and_tasks():
     assert of_blocks == {*PROTOCOL["tasks"].items()}
 
 
-def test_a_rate_that_is_best_together_with_another_is_not_at_the_edge():
+def test_a_rate_of_a_tie_is_not_at_the_edge():
     rates = (5e-5, 1e-4, 2e-4)
     edges = []
     for ends in ([0.9, 0.5, 0.5], [0.9, 0.9, 0.5], [0.5, 0.5, 0.9], [0.5, 0.9, 0.5]):

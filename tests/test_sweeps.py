@@ -174,7 +174,7 @@ def test_a_sweep_is_one_section_one_table_and_one_figure(tmp_path):
     assert scores["RoPER − RoPE"][views.BEST].startswith("+")
 
 
-def test_codes_of_a_users_task_are_not_mixed_in_a_sweep():
+def test_codes_of_a_task_are_not_mixed():
     made = []
     for code, rates_of_code in (("a1", (0.001, 0.002)), ("b2", RATES)):
         for seed, rate in product(range(3), rates_of_code):
