@@ -4,9 +4,8 @@ beside ours.
 
 import functools
 import re
-from collections.abc import Iterable
-from dataclasses import replace
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -20,34 +19,35 @@ LONGEST = 160  # characters of a title
 LONG_DECIMAL = re.compile(r"\d+\.\d{5,}")
 
 
-UNSAID = {  # values of the keys that a task in published.yaml lacks
-    "length": {"title": "length", "longest": None},
-    "named": {},
-    "beside": {},
-    "published": {},
-    "setup": {},
-    "attributes": {},
-    "elsewhere_of": {},
-    "thresholds": [],
-    "guesses": [],
-    "mirrors": [],
-    "elsewhere": "",
-    "page": "",
-    "guess": None,
-    "scored": True,
-}
-
-
-class TaskReport(SimpleNamespace):
-    """How a task is shown, and its published results: the keys of published.yaml, which explains
-    them, and
+@dataclass(frozen=True)
+class TaskReport:
+    """How a task is shown, and its published results; published.yaml explains the keys that are
+    named as there.
 
     measure:    by which schemes are compared
+    length:     `title`, and the settings of the `longest` and `shortest` problems
     thresholds: by name, the first step at a value
     since:      names of thresholds after which schemes are compared at equal steps too
     beside:     further measures by their titles
     guess:      the share of problems that a guess has right; None if that is unknown
+    is_text:    whether it continues texts, whose Bayes-optimal loss is not known
     """
+
+    title: str
+    measure: Measure
+    length: Record
+    thresholds: dict[str, Measure]
+    since: list[str]
+    beside: dict[str, Measure]
+    guess: float | None
+    is_text: bool
+    published: dict[str, list[str]]
+    setup: Settings
+    attributes: dict[str, str]
+    mirrors: list[str]
+    elsewhere: str
+    page: str
+    scored: bool
 
     def published_gains(self, scheme: str, other: str) -> list[float]:
         """The gains in each version of the write-up that has both schemes; words may follow a
@@ -76,11 +76,6 @@ class TaskReport(SimpleNamespace):
             shown = replace(shown, unit=f"{shown.unit} above the Bayes-optimal loss")
         return replace(shown, metric=metric)
 
-    @property
-    def is_text(self) -> bool:
-        """Whether it continues texts, whose Bayes-optimal loss is not known."""
-        return any(key.endswith(".corpus") for key in self.named)
-
     def trained_lengths(self, settings: Settings) -> tuple[int, int] | None:
         """The shortest and the longest problems of training, counted as `eval.lengths` are; None if
         unknown.
@@ -93,20 +88,33 @@ class TaskReport(SimpleNamespace):
         return shortest or named.get("least", longest), longest
 
 
-class Catalogue(SimpleNamespace):
-    """The content of published.yaml: its keys are attributes.
+def _said(key: str) -> Callable[[], Any]:
+    """What returns the value of a key of published.yaml."""
+    return lambda: _content()[key]
 
-    changed:  others in their place
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The content of published.yaml, which explains these keys.
+
     compares: whether runs are compared with the baseline; those of a plan are compared in plan.md
               alone
     """
 
-    def __init__(self, **changed: Any):
-        super().__init__(**{"compares": True} | _content() | changed)
+    baseline: str = field(default_factory=_said("baseline"))
+    contender: str = field(default_factory=_said("contender"))
+    schemes: dict[str, Record] = field(default_factory=_said("schemes"))
+    tasks: dict[str, Record] = field(default_factory=_said("tasks"))
+    scales: list[str] = field(default_factory=_said("scales"))
+    attributes: dict[str, str] = field(default_factory=_said("attributes"))
+    untested: dict[str, int] = field(default_factory=_said("untested"))
+    uses: dict[str, Record] = field(default_factory=_said("uses"))
+    rotations: Record = field(default_factory=_said("rotations"))
+    compares: bool = True
 
     def but(self, **changed: Any) -> "Catalogue":
         """The same with another baseline, contender or `compares`."""
-        return Catalogue(**vars(self) | changed)
+        return replace(self, **changed)
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -127,22 +135,33 @@ class Catalogue(SimpleNamespace):
 
         Without a report, the first of `MEASURES` that the runs recorded is compared.
         """
-        entry = UNSAID | (self.tasks.get(task) or _unknown(task, metrics))
-        thresholds = entry["thresholds"]
-        report = entry | {
-            "measure": replace(MEASURES[entry["metric"]], **entry["shown"]),
-            "thresholds": {each["name"]: _first_step(**each) for each in thresholds},
-            "since": [each["name"] for each in thresholds if "since" in each],
-            "beside": {each: _beside(entry, each) for each in entry["beside"]},
-        }
-        if names := _names(entry["named"], settings, data):
-            report["title"] += f" ({', '.join(names)})"
-        if not _agree(settings, entry["elsewhere_of"]):
-            report["elsewhere"] = ""
-        for each in entry["guesses"]:
+        entry = self.tasks.get(task) or _unknown(task, metrics)
+        thresholds, named = entry.get("thresholds", []), entry.get("named", {})
+        title, elsewhere, guess = entry["title"], entry.get("elsewhere", ""), None
+        if names := _names(named, settings, data):
+            title += f" ({', '.join(names)})"
+        if not _agree(settings, entry.get("elsewhere_of", {})):
+            elsewhere = ""
+        for each in entry.get("guesses", []):
             if _agree(settings, each["of"]):
-                report["guess"] = each["share"]
-        return TaskReport(**report)
+                guess = each["share"]
+        return TaskReport(
+            title=title,
+            measure=replace(MEASURES[entry["metric"]], **entry["shown"]),
+            length=entry.get("length", {"title": "length", "longest": None}),
+            thresholds={each["name"]: _first_step(**each) for each in thresholds},
+            since=[each["name"] for each in thresholds if "since" in each],
+            beside={each: _beside(entry, each) for each in entry.get("beside", {})},
+            guess=guess,
+            is_text=any(key.endswith(".corpus") for key in named),
+            published=entry.get("published", {}),
+            setup=entry.get("setup", {}),
+            attributes=entry.get("attributes", {}),
+            mirrors=entry.get("mirrors", []),
+            elsewhere=elsewhere,
+            page=entry.get("page", ""),
+            scored=entry.get("scored", True),
+        )
 
     def report_of(self, run: Run) -> TaskReport:
         """The report of the task of a run."""
