@@ -139,7 +139,7 @@ def test_a_run_resumed_where_it_began_has_one_origin(tmp_path, capsys):
     assert "- commit: 0123456789ab (n=1), 0123456789ab → ffffffffffff+ (n=1)" in text
 
 
-@pytest.mark.parametrize(("dirty", "commit"), [(None, "0123456789ab?"), (True, "0123456789ab+")])
+@pytest.mark.parametrize(("dirty", "commit"), [(None, "0123456789ab+"), (True, "0123456789ab+")])
 def test_what_git_does_not_say_is_unknown_and_not_clean(tmp_path, dirty, commit):
     make_run(
         tmp_path, "rope", 0, 0.5, provenance__git={"commit": "0123456789abcdef", "dirty": dirty}

@@ -172,15 +172,17 @@ def setups_of(runs: list[Run], catalogue: Catalogue) -> list[Setup]:
     """
     counted, outdated = of_newest_code(sorted(runs, key=attrgetter("ended")))
     table = runs_frame(counted)
-    table["task_code"] = [run.plugin.get("task", "") for run in counted]
-    recipe_of = ["recipe_id", "task_code"]
-    table = table.drop_duplicates(["task", "scale", *recipe_of, "scheme", "seed"], keep="last")
+    alike: dict[tuple[str, str], dict[tuple[str, str], dict[tuple[str, int], int]]] = {}
+    for row, (run, scheme) in enumerate(zip(counted, table.scheme, strict=True)):
+        recipes = alike.setdefault((run.task, run.scale), {})
+        rows = recipes.setdefault((run.recipe_id, run.plugin.get("task", "")), {})
+        rows[scheme, run.seed] = row  # the last counts
     setups = []
-    for _, alike in table.groupby(["task", "scale"]):
-        recipes = [rows for _, rows in alike.groupby(recipe_of)]
-        usual = _usual(recipes)
-        for rows in recipes:
-            setup = Setup(rows, catalogue, _unlike(_settings(rows.run.iloc[0]), usual))
+    for recipes in alike.values():
+        tables = [table.iloc[sorted(rows.values())] for rows in recipes.values()]
+        usual = _usual(tables)
+        for own in tables:
+            setup = Setup(own, catalogue, _unlike(_settings(own.run.iloc[0]), usual))
             setup.outdated = [run for run in outdated if run.recipe_id == setup.recipe_id]
             setups.append(setup)
     return sorted(setups, key=_order)
