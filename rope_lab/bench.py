@@ -64,7 +64,7 @@ def step_of(subject: Subject, settings: Sequence[str]) -> Callable[[], object]:
             given = ", ".join(trainer.text.batch.given)
             raise ConfigError(f"{name}: does not read what the task gives, {given}; name MODELs")
         trainer = others["in_its_place"](trainer, name)
-    steps = itertools.count()
+    steps = itertools.cycle(range(trainer.cfg.train.steps))
     return lambda: update(trainer, next(steps))
 
 
@@ -151,16 +151,18 @@ def main(arguments: Words = None) -> None:
         parser.error("--repeats must be at least 1")
     models = [word for word in given.words if "=" not in word]
     settings = [word for word in given.words if "=" in word]
+    devices = [word for word in settings if word.startswith("device=")]
     for word in settings:
         if word.startswith(("position=", "train.precision=", "train.compile=")):
             parser.error(f"{word}: write MODEL, --precision or --compile")
-    shapes = {" ".join(settings): settings} if settings else SHAPES
+    others = [word for word in settings if word not in devices]
+    shapes = {" ".join(others): others} if others else SHAPES
     works = True
     if given.gpu:
-        device = next((word for word in settings if word.startswith("device=")), "device=cuda")
+        devices = devices[-1:] or ["device=cuda"]
         schemes = [model for model in models if model not in known] or choices("position")
-        works = check_gpu(schemes, device)
-        shapes = {name: [*shape, device] for name, shape in shapes.items()}
+        works = check_gpu(schemes, devices[0])
+    shapes = {name: [*shape, *devices] for name, shape in shapes.items()}
     installed = [name for name, (_, package) in known.items() if find_spec(package)]
     models = models or [*OURS, *installed]
     ways = list(itertools.product(given.precision or ALLOWED, sorted({False, given.compile})))

@@ -29,6 +29,7 @@ from rope_lab.text import (
     screen_width,
     short_path,
     show,
+    written,
 )
 
 RUNS = RESULTS / "runs"
@@ -89,7 +90,7 @@ def settings_of(content: Record) -> list[str]:
     settings = identify("", "", 0, content["config"]).settings | {"scale": content["scale"]}
     for group, digest in content["provenance"].get("plugin", {}).items():
         settings[f"code of its {group}"] = digest
-    return [f"{key}={show(value)}" for key, value in settings.items()]
+    return [f"{key}={written(value)}" for key, value in settings.items()]
 
 
 def table(paths: list[Path]) -> str:
@@ -105,7 +106,7 @@ def table(paths: list[Path]) -> str:
         own = []
         if content:
             shared = set.intersection(*alike[content["task"], content["position"]])
-            own = [setting for setting in settings[path] if setting not in shared]
+            own = [show(setting) for setting in settings[path] if setting not in shared]
         where = plain("  ".join([short_path(path.parent), *own]))
         lines.append(row(columns(path, content, catalogue), where))
     return "\n".join(lines)

@@ -46,7 +46,7 @@ def best_rates(searched: Searches, measures: dict[Case, str]) -> Best:
     best: Best = {}
     if not searched:
         return best
-    (any_job, *_), *_ = (list(at_rate.values()) for at_rate in searched.values())
+    any_job = next(job for at_rate in searched.values() for job in at_rate.values())
     ended = read_ended(Path(any_job.cfg.out))
     for case, at_rate in searched.items():
         measure = measures.get(case, OWN)
@@ -55,9 +55,7 @@ def best_rates(searched: Searches, measures: dict[Case, str]) -> Best:
         if all(run_id in ended for run_id in ids.values()):
             gains = {}
             for rate, run_id in ids.items():
-                gains[rate] = [
-                    gain_of(ended[run_id], name) for name in (measures.get(case, OWN), OWN)
-                ]
+                gains[rate] = [gain_of(ended[run_id], name) for name in (measure, OWN)]
             best[case] = max(gains, key=gains.__getitem__)
     return best
 

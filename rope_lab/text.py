@@ -124,9 +124,14 @@ def first_three(lines: list[str]) -> str:
     return "; ".join(lines[:3]) + more
 
 
+def written(value: Any) -> str:
+    """A value as one types it on the command line."""
+    return str(value) if isinstance(value, str | float) else json.dumps(value, default=str)
+
+
 def show(value: Any) -> str:
-    """A value as one types it on the command line, cut if it is long."""
-    text = str(value) if isinstance(value, str | float) else json.dumps(value, default=str)
+    """The same, cut if it is long."""
+    text = written(value)
     return text if len(text) <= 100 else f"{text[:99]}…"
 
 

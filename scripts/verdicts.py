@@ -11,7 +11,7 @@ from rope_lab.launch.job import EXIT_BAD_CONFIG
 from rope_lab.places import RESULTS
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.names import position_of
-from rope_lab.results.records.measures import LENGTH
+from rope_lab.results.records.measures import OF_LENGTHS
 
 
 def words_of(folder: Path) -> list[str]:
@@ -19,9 +19,11 @@ def words_of(folder: Path) -> list[str]:
     (study,) = studies.load(folder / studies.NAME).studies.values()
     schemes = [position_of(scheme) for scheme in study.seeds]
     words = ["--task", study.task, "--scale", study.scale, "--out", str(folder)]
-    metric = study.primary[0].metric
-    if metric.startswith(f"{LENGTH}/"):
-        words += ["--measure", metric]
+    test = study.primary[0]
+    if test.value == "log_steps":
+        words += ["--measure", "steps"]
+    elif test.metric.partition("/")[0] in OF_LENGTHS:
+        words += ["--measure", test.metric]
     return [*schemes, *words]
 
 

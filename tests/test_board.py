@@ -37,7 +37,7 @@ def use(patch, folder, protocol) -> None:
         patch.setattr(module, "PROTOCOL", protocol)
     for module in (board, submit):
         patch.setattr(module, "BOARD", folder / "results" / "board")
-    for module in (board, refusals):
+    for module in (board, refusals, submit):
         patch.setattr(module, "planned", unfixed)
     plugin.forget_files()
 
@@ -60,8 +60,9 @@ def submitted(tmp_path_factory):
         patch.setattr(timing, "run_seconds", lambda *_: 1.0)
         patch.setattr(score, "_check_comparable", lambda *_: None)
         patch.setattr(refusals, "of_checks", lambda *_: [])
+        own = ["train.precision=bfloat16"]  # that of a machine is no setting of the protocol
         for scheme in ("rope", "./mine.py"):
-            done = command([scheme, "hydra/launcher=basic"], folder, score.main)
+            done = command([scheme, *own, "hydra/launcher=basic"], folder, score.main)
             assert done.returncode == 0, done.stderr
         keep(read(folder / "results" / "score" / "rope" / "runs")[0], folder / "results")
         said = command(["./mine.py", "--by", "us"], folder, submit.main)
@@ -267,8 +268,10 @@ def test_names_of_our_schemes_are_taken(name):
 
 
 @pytest.mark.slow
-def test_the_protocol_is_nine_tasks_three_rates_three_seeds(tmp_path):
+def test_the_protocol_is_nine_tasks_three_rates_three_seeds(tmp_path, monkeypatch):
+    """Whose text need not be on the machine that checks it."""
     plugin.forget_files()
+    monkeypatch.setenv("ROPE_LAB_CORPORA", str(tmp_path / "none"))
     (tmp_path / "other.py").write_text(MINE)
     every = refusals.planned(tmp_path, {"scheme": "other.py"})
     plugin.forget_files()
@@ -277,6 +280,7 @@ def test_the_protocol_is_nine_tasks_three_rates_three_seeds(tmp_path):
     assert len({(job.cfg.names.task, job.cfg.train.lr, job.cfg.seed) for job in jobs}) == 81
     corpora = {job.identity.settings["task.corpus"] for job in every["text"]}
     assert corpora == {score.PROTOCOL["corpus"]}
+    assert every["text"][0].resolved.device != "auto"
 
 
 @pytest.mark.slow

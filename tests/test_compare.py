@@ -17,7 +17,7 @@ import pytest
 from builders import make_row
 from conftest import ROOT, TINY
 from killed import killed_after
-from trained import command
+from trained import command, load
 
 from rope_lab.comparing import command as compare
 from rope_lab.comparing import fixed, searching
@@ -627,3 +627,9 @@ def test_ended_runs_say_no_time_on_a_cluster():
     mean = sum(run_.seconds for run_ in made) / 2
     assert timing.seconds_of_ended(made, here)[0] == mean
     assert timing.seconds_of_ended(made, slurm)[0] is None
+
+
+def test_the_shortest_run_is_timed(tmp_path):
+    """Of which all steps are warm-up, fewer than are timed."""
+    cfg = load(*TINY, "train.steps=2", "train.warmup=2", f"out={tmp_path}")
+    assert timing.seconds_of(cfg) > 0

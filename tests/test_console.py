@@ -87,3 +87,8 @@ def test_in_a_terminal_the_command_stays_whole(tiny, tmp_path, monkeypatch):
     lines = console.summary(load(*tiny), content, tmp_path).splitlines()
     assert lines[-2] == "  try it:"
     assert lines[-1].startswith("  rope-lab sample ")
+
+
+def test_a_share_below_one_is_not_called_all():
+    shown = {share: console.percent(share) for share in (0.0, 0.995, 2047 / 2048, 1.0)}
+    assert list(shown.values()) == ["0.0%", "99.5%", "99.9%", "100.0%"]

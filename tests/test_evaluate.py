@@ -1,5 +1,6 @@
 """Evaluation, compared with an oracle model and with token-by-token generation."""
 
+import math
 from contextlib import nullcontext
 from itertools import pairwise
 from statistics import mean
@@ -267,3 +268,22 @@ def test_the_lowest_temperature_gives_the_likeliest_token():
     logits_BV = torch.tensor([[1.0, 3.0, 2.9], [-1e4, -2e4, -1e4 - 1]])
     for temperature in (1e-300, 1e-5):
         assert sampled(temperature)(logits_BV).tolist() == [1, 0]
+
+
+def test_a_length_without_finite_outputs_has_no_loss():
+    """Its problems are wrong and its loss is left out: the run was trained all the same."""
+    task = SubstringByPrefix(first_length=4, copy_length=4, gap_max=3, context=20)
+    model, lengths = model_of(task), [20, 40, 70]
+
+    class Overflows(torch.nn.Module):
+        embedding, position = model.embedding, model.position
+
+        def forward(self, tokens_BT, **given):
+            logits_BTV = model(tokens_BT, **given).clone()
+            logits_BTV[:, 30:] = math.inf
+            return logits_BTV
+
+    longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
+    losses = by_length(Overflows(), task, load(), longer)["length_loss"]
+    assert losses.keys() == {"20"}
+    assert losses == {"20": by_length(model, task, load(), longer)["length_loss"]["20"]}

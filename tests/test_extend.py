@@ -9,6 +9,7 @@ from conftest import CONF, TINY, only_folder
 from trained import command, run
 
 from rope_lab.continuing import extend, parents, ways
+from rope_lab.continuing.children import child
 from rope_lab.experiments.launching import RUNS
 from rope_lab.results.comparisons.continued import AS_IS, WINDOWS, by_length, check_alike
 from rope_lab.results.records.catalogue import Catalogue
@@ -368,3 +369,14 @@ def test_the_control_is_the_model_that_was_trained(found):
     for those in found.jobs.values():
         (job,) = those
         assert job.resolved.parent["seq_len"] == 16
+
+
+def test_a_parent_of_other_machines_is_read_on_this_one(parent):
+    """Of two processes of torchrun, or on a GPU that is not here."""
+    (own,) = parents.parents([str(parent)], [], "cpu")
+    spread = {"train": own.content["config"]["train"] | {"processes": 2}}
+    other = replace(own, content=own.content | {"config": own.content["config"] | spread})
+    job = child(other, {"train.steps": 0}, "", parent.parent)
+    assert (job.cfg.train.processes, job.cfg.device) == (1, "cpu")
+    (elsewhere,) = parents.parents([str(parent)], [], "cuda")
+    assert child(elsewhere, {"train.steps": 0}, "", parent.parent).cfg.device == "cuda"

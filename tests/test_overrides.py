@@ -53,6 +53,8 @@ MISTAKES = {
     # several values
     "position=rope,roper": "several values are a sweep: rope-lab sweep ",
     "seed=0 seed=1 seed=2": "rope-lab sweep seed=A,B",
+    "seed=1 ++seed=2": "seed is given twice",
+    "out=/data/a,b": "a path with a comma is written \"out='/data/a,b'\"",
     "seed=[0,1]": "rope-lab sweep seed=0,1",
     "eval.lengths=6,8": "a list is written eval.lengths=[6,8]",
     "-m 'train.lr=interval(0,1)'": "Can only enumerate",

@@ -2,10 +2,11 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from conftest import TINY
-from trained import command, run, stopped_run
+from trained import command, load, run, stopped_run
 
 from rope_lab.train import provenance
 
@@ -95,3 +96,9 @@ def test_an_edit_of_a_scheme_of_ours_changes_the_digest(tmp_path, monkeypatch):
         assert provenance.source() != before
     finally:
         provenance.source.cache_clear()
+
+
+def test_folders_are_not_in_the_command_of_a_run():
+    words = ["init_from=/home/me/runs/RUN", "++init_from=/home/me/runs/RUN", "seed=1"]
+    cfg = replace(load(), overrides=tuple(words))
+    assert provenance.typed(cfg) == ["init_from=RUN", "++init_from=RUN", "seed=1"]

@@ -52,6 +52,7 @@ def adopt(
     yes: bool = False,
     at_most: str = "",
     allow: Sequence[str] = (),
+    device: str = "",
 ) -> Path:
     """Adopt schemes in trained runs, or resume; returns the page.
 
@@ -62,11 +63,12 @@ def adopt(
     lr:      the highest learning rate of further training; None: that of the runs
     jobs:    parallel runs; None: one per core
     at_most: the time of all runs, `2h`; a larger bill is refused
+    device:  of all runs; empty: that of the given ones
 
     Raises ConfigError, and Stopped if runs are to come.
     """
     plugin.forget_files()
-    every = parents.parents(runs, list(allow))
+    every = parents.parents(runs, list(allow), device)
     first = every[0]
     names = ("task", "scale", "position", "recipe_id", "scheme_id")
     folder = folder_of(out, "adopt", *[first.content[name] for name in names])

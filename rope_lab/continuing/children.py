@@ -32,7 +32,7 @@ def child(
     own = parent.content["config"]
     if "position" in changed:
         own = own | {"position": {}}
-    settings = nested(flat(own) | flat(changed))
+    settings = nested(flat(own) | {"train.processes": 1} | flat(changed))
     cfg = config.from_record(settings, [*parent.cfg.allowed_packages, *allowed])
     place = {"init_from": str(parent.folder), "out": str(folder / RUNS), "parent": None}
     return Job(replace(cfg, **place), f"{label} seed={parent.content['seed']}")

@@ -33,6 +33,7 @@ def extend(
     yes: bool = False,
     at_most: str = "",
     allow: Sequence[str] = (),
+    device: str = "",
 ) -> Path:
     """Try every way to read longer texts, or resume; returns the page.
 
@@ -43,10 +44,11 @@ def extend(
     lr:      the highest learning rate of further training; None: that of the runs
     jobs:    parallel runs; None: one per core
     at_most: the time of all runs, `2h`; a larger bill is refused
+    device:  of all runs; empty: that of the given ones
 
     Raises ConfigError, and Stopped if runs are to come.
     """
-    every = parents.parents(runs, list(allow))
+    every = parents.parents(runs, list(allow), device)
     trained, targets = parents.targets(every[0], lengths)
     steps = steps_of(budget, every[0])
     names = ("task", "scale", "position", "recipe_id", "scheme_id")

@@ -10,12 +10,15 @@ from rope_lab.text import ConfigError, Words, say, short_path
 from rope_lab.train.load import add_allow
 from rope_lab.train.overrides import split_hydra
 
+DEVICE = "device="  # of all runs, if not that of RUN
+
 
 def parser(command: str, about: str) -> ArgumentParser:
     """A parser with the runs, and the options of both commands."""
     made = asking.parser(command, about, "--at-most")
     add = made.add_argument
-    add("runs", nargs="+", metavar="RUN", help="folders of runs; also hydra/launcher=…")
+    about_runs = "folders of runs; also device=cpu and hydra/launcher=…"
+    add("runs", nargs="+", metavar="RUN", help=about_runs)
     add("--lr", type=float, help="of further training (default: that of the runs)")
     add_allow(made)
     return made
@@ -27,12 +30,14 @@ def exit_after_page(made: ArgumentParser, words: Words, write: Callable[..., Pat
     write: takes the folders of runs, Hydra's overrides and the options, and returns the page
     """
     options = vars(made.parse_intermixed_args(words))
-    hydra, folders = split_hydra(options.pop("runs"))
+    hydra, words = split_hydra(options.pop("runs"))
+    folders = [word for word in words if not word.startswith(DEVICE)]
+    device = "".join(word.removeprefix(DEVICE) for word in words if word.startswith(DEVICE))
 
     def run() -> None:
         if not folders:
             remedy = "give at least one run folder; `rope-lab list` shows them"
             raise ConfigError(f"{made.prog}: {remedy}")
-        say(short_path(write(folders, hydra=hydra, **options)))
+        say(short_path(write(folders, hydra=hydra, device=device, **options)))
 
     asking.exit_after(run)

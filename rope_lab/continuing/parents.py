@@ -1,4 +1,4 @@
-"""The trained runs whose texts are to become longer, and those lengths."""
+"""The trained runs that others begin from, and longer texts for them."""
 
 import dataclasses
 import functools
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rope_lab.results.records.catalogue import Catalogue, TaskReport
-from rope_lab.text import FIND_RUNS, ConfigError, Record, Settings, flat, show
-from rope_lab.train import config, run_folder
+from rope_lab.text import ConfigError, Record, Settings, flat, show
+from rope_lab.train import config
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
+from rope_lab.train.load import record_of
 
 MOST_TIMES = 1000  # the longest length of training
 TIMES = re.compile(r"(\d+(?:\.\d+)?)x")
@@ -79,11 +80,13 @@ class Target:
         return self.tokens / self.trained
 
 
-def parents(folders: Sequence[str], allowed: list[str]) -> list[Parent]:
+def parents(folders: Sequence[str], allowed: list[str], device: str = "") -> list[Parent]:
     """The runs in folders, by seed. Raises ConfigError unless they differ in their seed alone, and
     have finished.
+
+    device: of the runs that will begin from them, if not theirs
     """
-    found = [_parent(Path(folder).expanduser(), allowed) for folder in folders]
+    found = [_parent(Path(folder).expanduser(), allowed, device) for folder in folders]
     first = found[0].content
     for each in found:
         content = each.content
@@ -100,10 +103,10 @@ def parents(folders: Sequence[str], allowed: list[str]) -> list[Parent]:
     return [by_seed[seed] for seed in sorted(by_seed)]
 
 
-def _parent(folder: Path, allowed: list[str]) -> Parent:
-    content = run_folder.read(folder)
-    if content is None:
-        raise ConfigError(f"{folder}: is not a run folder; {FIND_RUNS}")
+def _parent(folder: Path, allowed: list[str], device: str) -> Parent:
+    content = record_of(folder)
+    if device:
+        content = content | {"config": content["config"] | {"device": device}}
     return Parent(folder.absolute(), config.from_record(content["config"], allowed), content)
 
 

@@ -112,7 +112,7 @@ def _training(trainer: Trainer) -> float:
     steps = trainer.cfg.train.steps
     if not steps:  # it is only evaluated
         return 0.0
-    timed = [_timed(update, trainer, number)[0] for number in range(WARM + TIMED)]
+    timed = [_timed(update, trainer, number % steps)[0] for number in range(WARM + TIMED)]
     return steps * statistics.mean(timed[WARM:])
 
 

@@ -13,6 +13,7 @@ from rope_lab.train import config, provenance, run_folder
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import SWAPPED
 from rope_lab.train.load import parent_changed
+from rope_lab.train.overrides import key_of
 from rope_lab.train.trainer import resolve
 
 
@@ -91,8 +92,8 @@ def labels(every: Sequence[list[str]]) -> list[str]:
 
 def _compose(words: list[str], load: Callable[..., Config]) -> Config:
     """The configuration of a run. Runs that differ only in their seed are composed once."""
-    others = [word for word in words if not word.startswith("seed=")]
-    seeds = [word.removeprefix("seed=") for word in words if word.startswith("seed=")]
+    others = [word for word in words if key_of(word) != "seed"]
+    seeds = [word.partition("=")[2] for word in words if key_of(word) == "seed"]
     refers = any("${" in word for word in words)  # maybe to the seed
     if refers or not seeds or not re.fullmatch(r"\d{1,18}", seeds[-1]):
         return load(*words)

@@ -77,7 +77,7 @@ def _means(finished: Records) -> str:
     runs = frame.groupby("", sort=False)
     table = runs[list(shown)].agg(["mean", "min", "max"])
     for key, (_, form) in shown.items():
-        table[key] = table[key].map(f"{{:{form}}}".format)
+        table[key] = table[key].map(form)
     table = table.rename(columns={key: title for key, (title, _) in shown.items()})
     table.insert(0, ("runs", ""), runs.size())
     width = screen_width()

@@ -20,7 +20,7 @@ from rope_lab.results.views.forest import forest
 from rope_lab.results.views.pages import Content
 from rope_lab.results.views.probes import Probed
 from rope_lab.results.views.tables import Strong, number
-from rope_lab.text import Record, plain, show
+from rope_lab.text import Record, plain, written
 
 ORIGIN = [
     "run_id",
@@ -125,7 +125,7 @@ def _setup(setup: Setup) -> Record:
         value = measure.times * run.metrics.get(measure.metric, math.nan)
         values.append(number(value, measure.digits))
         every = sorted(run.all_settings.items())
-        settings[title(scheme)] = {key: show(value) for key, value in every}
+        settings[title(scheme)] = {key: written(value) for key, value in every}
     runs = setup.runs[["scheme", "seed", *ORIGIN]].astype(str)
     runs["scheme"] = setup.runs.scheme.map(title)
     runs.insert(2, measure.unit, values)

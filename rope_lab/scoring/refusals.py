@@ -7,6 +7,7 @@ scheme fails a check. These checks run the code of the entry, which could deceiv
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -86,7 +87,9 @@ def planned(folder: Path, about: Record) -> Jobs:
     scheme = str(folder / about["scheme"])
     every = {}
     for task in PROTOCOL["tasks"]:
-        corpus = [f"task.corpus={PROTOCOL['corpus']}"] if task in PROTOCOL["settings"] else []
+        corpus = []
+        if task in PROTOCOL["settings"]:  # its text need not be on this machine
+            corpus = [f"task.corpus={PROTOCOL['corpus']}", "task.path=null"]
         every[task] = jobs_of(scheme, task, corpus, folder)
     return every
 
@@ -101,6 +104,12 @@ def of_files(folder: Path, every: Jobs) -> list[str]:
         if name and not (path.is_file() and digest(path.read_bytes()) == loaded):
             found.append(f"{name}: is imported from elsewhere; copy it into the entry")
     return found
+
+
+def right_runs(runs: Sequence[Run], about: Record, every: Jobs) -> list[Run]:
+    """Those of these runs that are the protocol's, with the code of today's file."""
+    planned_jobs = {cell(job): job for jobs in every.values() for job in jobs}
+    return [run for run in runs if not _flaw(run, planned_jobs.get(cell_of(run)), about["scheme"])]
 
 
 def of_rows(folder: Path, about: Record, every: Jobs) -> list[str]:

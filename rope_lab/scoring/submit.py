@@ -12,14 +12,23 @@ from pathlib import Path
 
 import yaml
 
+from rope_lab.experiments.launching import RUNS
 from rope_lab.files import write_whole
 from rope_lab.places import RESULTS
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.study import NAME
+from rope_lab.results.records.folders import read
 from rope_lab.results.records.kept import KEPT, keep, worth_keeping
 from rope_lab.scoring.protocol import PROTOCOL
-from rope_lab.scoring.refusals import BOARD, ENTRY, check_name, problems, verdict
-from rope_lab.scoring.score import of_protocol
+from rope_lab.scoring.refusals import (
+    BOARD,
+    ENTRY,
+    check_name,
+    planned,
+    problems,
+    right_runs,
+    verdict,
+)
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
 from rope_lab.train import plugin, provenance
 from rope_lab.train.plugin import FILE
@@ -36,7 +45,15 @@ def submit(scheme: str, by: str, name: str = "") -> Path:
     own = FILE.fullmatch(scheme)
     if not own:
         raise ConfigError(f"{scheme}: an entry is a file, ./mine.py; ours are on the page already")
-    runs = of_protocol(scheme, RESULTS / "score" / recorded_name(scheme))
+    file = Path(own["path"])
+    about = {
+        "scheme": ":".join(filter(None, [file.name, own["name"]])),
+        "by": by,
+        "rule": PROTOCOL["rule"],
+        "date": provenance.now()[:10],
+    }
+    scored, _ = read(RESULTS / "score" / recorded_name(scheme) / RUNS)
+    runs = right_runs(scored, about, planned(file.parent, about))
     if not runs:
         remedy = f"rope-lab score {scheme}, without --out, makes its runs"
         raise ConfigError(f"{scheme}: has no scores; {remedy}")
@@ -46,13 +63,6 @@ def submit(scheme: str, by: str, name: str = "") -> Path:
     if folder.exists():
         remedy = "--name gives yours another name; if it is yours, delete it first"
         raise ConfigError(f"{short_path(folder)}: there is an entry already; {remedy}")
-    file = Path(own["path"])
-    about = {
-        "scheme": ":".join(filter(None, [file.name, own["name"]])),
-        "by": by,
-        "rule": PROTOCOL["rule"],
-        "date": provenance.now()[:10],
-    }
     BOARD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BOARD, prefix=".", suffix=".tmp") as made:
         copy = Path(made) / folder.name

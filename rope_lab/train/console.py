@@ -13,11 +13,18 @@ from rope_lab.text import LEAKS, filled, plain, say, screen_width, short_path
 from rope_lab.train.config import Config
 from rope_lab.train.stop import same_command
 
-# The metrics to print if a run has them: label and format.
+
+def percent(share: float) -> str:
+    """A share in percent; one below 1 is not rounded up to 100."""
+    shown = share if share == 1 else min(share, 0.999)
+    return f"{shown:.1%}"
+
+
+# The metrics to print if a run has them: label, and how a value is written.
 SHOWN = {
-    "eval/loss": ("held-out loss", ".4f"),
-    "eval/bits_per_byte": ("bits per byte", ".4f"),
-    "eval/accuracy": ("accuracy", ".1%"),
+    "eval/loss": ("held-out loss", "{:.4f}".format),
+    "eval/bits_per_byte": ("bits per byte", "{:.4f}".format),
+    "eval/accuracy": ("accuracy", percent),
 }
 BETWEEN = " · "  # the parts of a line
 SILENCE = (
@@ -84,7 +91,7 @@ def broken(line: str) -> str:
 def values(metrics: dict[str, Any]) -> str:
     """The metrics of SHOWN that a run has, in one line."""
     return " · ".join(
-        f"{label} {metrics[key]:{form}}" for key, (label, form) in SHOWN.items() if key in metrics
+        f"{label} {form(metrics[key])}" for key, (label, form) in SHOWN.items() if key in metrics
     )
 
 
@@ -171,10 +178,11 @@ def _at_lengths(content: dict[str, Any]) -> list[str]:
     """A line of accuracies at eval.lengths and one of losses, if a run has them."""
     loss = "loss above Bayes-optimal" if content["floor"]["loss"] else "loss"
     lines = []
-    for key, name, form in (("length", "accuracy", ".1%"), ("length_loss", loss, ".3f")):
+    kinds = (("length", "accuracy", percent), ("length_loss", loss, "{:.3f}".format))
+    for key, name, form in kinds:
         means = content.get("slices", {}).get(key, {})
         if means:
-            parts = [f"{n}: {value:{form}}" for n, (_, value) in means.items()]
+            parts = [f"{n}: {form(value)}" for n, (_, value) in means.items()]
             lines.append(f"{name} at {' · '.join(parts)}")
     return lines
 

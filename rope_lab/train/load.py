@@ -97,7 +97,7 @@ def load_run(
     The `progress` of run.json is that of these weights. Warns if the code has changed since. Only
     code of rope_lab, tasks and `allowed_packages` runs, whatever the folder says.
     """
-    content = _record(folder)
+    content = record_of(folder)
     cfg = config.from_record(content["config"], allowed_packages)
     kept = folder / CODER
     task = config.build_task(cfg, kept.read_bytes().decode() if kept.exists() else None)
@@ -127,7 +127,7 @@ def with_parent(cfg: Config) -> Config:
             )
         return cfg
     folder = Path(cfg.init_from).expanduser()
-    key, content = f"init_from={cfg.init_from}", _record(folder)
+    key, content = f"init_from={cfg.init_from}", record_of(folder)
     if content["status"] != "finished":
         raise ConfigError(
             f"{key}: this run is {content['status']}; finish it, or take one that is finished"
@@ -190,7 +190,7 @@ def load_parent(cfg: Config, model: Transformer, task: Task) -> None:
         ) from None
     if about["run_id"] != cfg.parent["run_id"]:
         raise ConfigError(f"{path}: is of another run, {about['run_id']}; train that run again")
-    check_files(folder, _record(folder))
+    check_files(folder, record_of(folder))
     if about["alphabet"] != as_text(task.alphabet):
         raise ConfigError(f"init_from={cfg.init_from}: has another vocabulary; set its task.… too")
     if _classes(json.loads(about["config"])["position"]) != _classes(cfg.position):
@@ -223,7 +223,7 @@ def _classes(position: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _record(folder: Path) -> dict[str, Any]:
+def record_of(folder: Path) -> dict[str, Any]:
     """Content of run.json. Raises ConfigError if there is none."""
     if content := read(folder):
         return content

@@ -54,11 +54,11 @@ def parse(words: Sequence[str]) -> list[Override]:
     parsed, seen = [], set()
     for word in words:
         key, _, value = word.partition("=")
-        if key in (*GROUPS, "seed") and key in seen:  # as a shell reads seed={0..4}
-            raise ConfigError(
-                f"{key} is given twice; several values are a sweep: rope-lab sweep {key}=A,B"
-            )
-        seen.add(key)
+        setting = key_of(word)
+        if setting in (*GROUPS, "seed") and setting in seen:  # as a shell reads seed={0..4}
+            sweep = f"rope-lab sweep {setting}=A,B"
+            raise ConfigError(f"{setting} is given twice; several values are a sweep: {sweep}")
+        seen.add(setting)
         file = FILE.fullmatch(value) if key in SWAPPED else None
         if file and os.path.isfile(os.path.expanduser(file["path"])):
             value = QuotedString(value, Quote.single).with_quotes()
@@ -128,30 +128,47 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[Override], list[str
     composed, values, files = [], [], []
     for override in parse(words):
         key, text, value = override.key_or_group, override.input_line, override.value()
-        if override.is_sweep_override() or (key in GROUPS and isinstance(value, list)):
-            given = text.partition("=")[2]
-            as_list = f"; a list is written {key}=[{given}]" if "." in key else ""
-            sweep = f"rope-lab sweep {key}={given.strip('[]')}"
-            raise ConfigError(f"{text}: several values are a sweep: {sweep}{as_list}")
-        if key in SWAPPED and value and (file := FILE.fullmatch(str(value))):
+        _check_one_value(override)
+        file = FILE.fullmatch(str(value)) if key in SWAPPED and value else None
+        if file:
             name, target = register(key, file["path"], file["name"])
             text = f"{key}='{name}'"  # nan.py is not a number
             values.insert(0, _parsed(f"{key}._target_='{target}'"))
             files.append(os.path.realpath(os.path.expanduser(file["path"])))
-        elif key in GROUPS and (value is None or str(value) not in choices(key)):
-            hint = nearest("none" if value is None else str(value), choices(key), "")
-            if key in SWAPPED and os.path.isfile(f"{value}.py"):
-                here = "" if "/" in str(value) else "./"
-                hint = f"did you mean {key}={here}{value}.py?"
-            raise ConfigError(
-                f"{key}={show(value)}: there is no such {NOUNS.get(key, key)}; {hint}"
-            )
+        elif key in GROUPS:
+            _check_choice(key, value)
         elif not ((CONF / key).is_dir() or override.is_delete()):
             text = "++" + text.lstrip("+")
             values.append(override)
             files += _files_within(key, value)
         composed.append(text)
     return composed, values, files
+
+
+def _check_one_value(override: Override) -> None:
+    """Raise ConfigError for several values, which only a sweep has."""
+    key, text = override.key_or_group, override.input_line
+    is_list_of_choices = key in GROUPS and isinstance(override.value(), list)
+    if not (override.is_sweep_override() or is_list_of_choices):
+        return
+    given = text.partition("=")[2]
+    as_one = f"; a list is written {key}=[{given}]" if "." in key else ""
+    if "/" in given:
+        as_one += f"; a path with a comma is written \"{key}='{given}'\""
+    sweep = f"rope-lab sweep {key}={given.strip('[]')}"
+    raise ConfigError(f"{text}: several values are a sweep: {sweep}{as_one}")
+
+
+def _check_choice(group: str, value: Any) -> None:
+    """Raise ConfigError unless conf/ has an alternative of this name."""
+    if value is not None and str(value) in choices(group):
+        return
+    hint = nearest("none" if value is None else str(value), choices(group), "")
+    if group in SWAPPED and os.path.isfile(f"{value}.py"):
+        here = "" if "/" in str(value) else "./"
+        hint = f"did you mean {group}={here}{value}.py?"
+    noun = NOUNS.get(group, group)
+    raise ConfigError(f"{group}={show(value)}: there is no such {noun}; {hint}")
 
 
 def key_of(word: str) -> str:

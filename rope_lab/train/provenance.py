@@ -117,7 +117,7 @@ def typed(cfg: Config) -> list[str]:
     """
     repeats = re.compile(r"[~+]*(?!(?:out|fresh|wandb|hydra|task\.path)\b)\w[\w./@]*(?:=|$)")
     words = [word for word in cfg.overrides if repeats.match(word)]
-    local = re.compile(r"^((?:task|position|init_from)=['\"]?).*/(?=[^'\"])")
+    local = re.compile(r"^([~+]*(?:task|position|init_from)=['\"]?).*/(?=[^'\"])")
     words = [local.sub(r"\1", word) for word in words]
     return [pattern.without_folders(word) for word in words]
 

@@ -81,7 +81,7 @@ class Train:
     weight_decay_on: Literal["matrices", "all"] = about(
         "matrices: not on biases, norms and, unless it sets decays, a scheme's parameters"
     )
-    warmup: NonNegativeInt = about("warm-up steps, in which the rate rises from 0 to lr")
+    warmup: NonNegativeInt = about("warm-up steps, in which the rate rises to lr")
     decay: Literal["none", "linear", "cosine"] = about(
         "of the learning rate, from lr after the warm-up to min_lr at the end"
     )
