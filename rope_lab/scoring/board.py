@@ -9,6 +9,7 @@ results/board.md has the entries, under the names of their folders, beside our s
 
 import secrets
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -38,8 +39,10 @@ from rope_lab.scoring.refusals import (
     problems,
     verdicts,
 )
+from rope_lab.scoring.score import jobs_of
 from rope_lab.text import (
     ConfigError,
+    MissingText,
     Record,
     Words,
     argument_parser,
@@ -49,6 +52,7 @@ from rope_lab.text import (
     short_path,
     show,
 )
+from rope_lab.train.trainer import resolve
 
 TOLERANCE = 0.05  # of the final value of a repeated run on another machine
 HEAD = """# Board of position encodings
@@ -72,9 +76,18 @@ def repeat(folder: Path) -> str:
     every = planned(folder, about)
     if found := of_rows(folder, about, every):
         raise ConfigError(f"{short_path(folder)} is refused: {first_three(found)}")
-    row = secrets.choice(read_kept(folder)[0])
+    scheme, trainable = str(folder / about["scheme"]), {}
+    for task in every:
+        jobs = jobs_of(scheme, task, [], folder)
+        with suppress(MissingText):  # the text need not be on this machine
+            resolve(jobs[0].cfg)
+            trainable |= {cell(job): job for job in jobs}
+    rows = [row for row in read_kept(folder)[0] if cell_of(row) in trainable]
+    if not rows:
+        raise ConfigError(f"{short_path(folder)}: the texts of its runs are not on this machine")
+    row = secrets.choice(rows)
     say(f"trained again: {row}, rate {row.settings['train.lr']:g}")
-    (job,) = (each for each in every[row.task] if cell(each) == cell_of(row))
+    job = trainable[cell_of(row)]
     with tempfile.TemporaryDirectory() as made:
         again = replace(job, cfg=replace(job.cfg, out=made))
         sweep.launch([again], sweep.launcher_settings(["hydra/launcher=basic"]), "repeat")
