@@ -18,8 +18,7 @@ NAME = r"\w[\w-]{0,60}"  # of a task or scheme: part of the names of folders and
 
 # The groups of settings that change a run's records.
 GROUPS = ("task", "position", "model", "train", "eval", "device", "parent")
-# Of the parent, named by its ids already.
-NOT_COUNTED = ("parent.position", "parent.weights", "parent.seq_len")
+NOT_COUNTED = ("parent.position", "parent.weights")  # of the parent, named by its ids already
 # Settings that were added after runs had been kept, and the value that earlier runs had. At that
 # value a run is the run it was without the setting. A scheme within another scheme has the settings
 # of `position` too.
@@ -107,9 +106,11 @@ def identify(task: str, position: str, seed: int, settings: Settings) -> Identit
     """The identity of a run from its settings, nested or flat; groups other than GROUPS do not
     count.
     """
-    counted = {}
-    for key, value in flat(settings).items():
+    counted, every = {}, flat(settings)
+    for key, value in every.items():
         if key.partition(".")[0] not in GROUPS or key in NOT_COUNTED:
+            continue
+        if key == "parent.seq_len" and value == every.get("train.seq_len"):  # says nothing more
             continue
         if general(key) in BACKFILLED and value == BACKFILLED[general(key)]:
             continue

@@ -253,6 +253,28 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
 ]
 
 
+def test_longer_problems_that_are_not_longer_are_noted(write):
+    write("own.py", TASK.replace(DRAW, LENGTHS + DRAW))
+    kind, told = found_of("task", "own.py")["lengths"]
+    assert (kind, told.partition(":")[0]) == (
+        "note",
+        "problems of length 12 are not longer than those of 6",
+    )
+    write("bare.py", TASK.replace(DRAW, "    lengths, width = (6, 6), 6\n\n" + DRAW))
+    assert found_of("task", "bare.py")["lengths"][0] == "note"
+
+
+def test_an_effect_beyond_the_training_length_is_one(write):
+    write("near.py", START + INIT + "        self.window = 64\n")
+    assert found_of("position", "near.py", last="effect")["effect"] == ("ok", "")
+
+
+def test_a_wrapper_may_serve_some_layers_itself(write):
+    some = "\n\n    def in_layer(self, number):\n        return self if number % 2 else self.scheme"
+    write("some.py", START + UNUSED.replace("return 2 * o", "return 2 * o" + some))
+    assert found_of("position", "some.py:Own", last="hooks")["hooks"] == ("ok", "")
+
+
 @pytest.mark.slow
 def test_what_is_allowed_is_said(write):
     """A window, a hook as a static method, and a helper named almost like another hook."""
@@ -310,7 +332,6 @@ WRONG_TASKS = [  # old code, new code, the check that fails, words of its messag
         "of 80 rows of training text 2 differ",
     ),
     (WRITE, KEY + WRITE, "split", "training text has held-out problems"),
-    (DRAW, LENGTHS + DRAW, "lengths", "problems of length 12 are not longer than those of 6"),
     (DRAW, TEXT % "True" + DRAW, "split", "training text has"),  # trains on held-out problems only
     (
         DRAW,

@@ -15,7 +15,7 @@ from trained import load
 from rope_lab.model.schemes import Dims
 from rope_lab.model.transformer import Transformer
 from rope_lab.train import config, data
-from rope_lab.train.evaluate import by_length, evaluate, exact_matches, grade
+from rope_lab.train.evaluate import Diverged, by_length, evaluate, exact_matches, grade
 from rope_lab.train.generate import generate, sampled
 from tasks.arithmetic_addition import ArithmeticAddition
 from tasks.needle import Needle
@@ -270,8 +270,8 @@ def test_the_lowest_temperature_gives_the_likeliest_token():
         assert sampled(temperature)(logits_BV).tolist() == [1, 0]
 
 
-def test_a_length_without_finite_outputs_has_no_loss():
-    """Its problems are wrong and its loss is left out: the run was trained all the same."""
+def test_problems_without_finite_outputs_are_wrong():
+    """The run was trained all the same. A loss that is not finite has no mean."""
     task = SubstringByPrefix(first_length=4, copy_length=4, gap_max=3, context=20)
     model, lengths = model_of(task), [20, 40, 70]
 
@@ -284,6 +284,12 @@ def test_a_length_without_finite_outputs_has_no_loss():
             return logits_BTV
 
     longer = data.longer(task, lengths, 5, 3, torch.device("cpu"))
-    losses = by_length(Overflows(), task, load(), longer)["length_loss"]
-    assert losses.keys() == {"20"}
-    assert losses == {"20": by_length(model, task, load(), longer)["length_loss"]["20"]}
+    with pytest.raises(Diverged, match="is not finite"):
+        by_length(Overflows(), task, load(), longer)
+    problems = {length: those for length, those in longer.problems.items() if those}
+    found = by_length(Overflows(), task, load(), longer._replace(text=None, problems=problems))
+    is_long = {str(n): max(each.length for each in those) > 31 for n, those in problems.items()}
+    assert any(is_long.values())
+    for length, (count, share) in found["length"].items():
+        assert count == len(problems[int(length)])
+        assert share == 0.0 or not is_long[length]

@@ -366,9 +366,15 @@ def test_longer_batches_are_whole_parts(found):
 
 def test_the_control_is_the_model_that_was_trained(found):
     """A window or another share of the training length stays as it was."""
-    for those in found.jobs.values():
-        (job,) = those
-        assert job.resolved.parent["seq_len"] == 16
+    own = found.parent.cfg.position["_target_"]
+    lengths = [
+        job.resolved.parent.get("seq_len")
+        for (job,) in found.jobs.values()
+        if job.cfg.position["_target_"] == own
+    ]
+    assert {*lengths} == {16}
+    others = [job for (job,) in found.jobs.values() if job.cfg.position["_target_"] != own]
+    assert [job.resolved.parent.get("seq_len") for job in others] == [None] * len(others)
 
 
 def test_a_parent_of_other_machines_is_read_on_this_one(parent):

@@ -124,14 +124,13 @@ def test_one_of_two_parts_may_decay(write):
 
 
 def test_a_child_keeps_the_window_of_its_parent():
-    """Which is a share of the parent's training length. It is the run that it was without that."""
+    """Which is a share of the parent's training length; at another length it is another run."""
     pattern = "position.pattern=rope window:0.25 | none"
     cfg = load(*TINY, "position=layers", pattern, "train.seq_len=64")
     child = replace(cfg, parent={"seq_len": 16})
     windows = [trainer.build_model(each, 11).position.in_layer(0).window for each in (cfg, child)]
     assert windows == [16, 4]
-    ids = [
-        config.identity(replace(cfg, parent={"steps": 1} | more)).run_id
-        for more in ({}, child.parent)
-    ]
-    assert ids[0] == ids[1]
+    ids = []
+    for more in ({}, {"seq_len": 64}, {"seq_len": 16}):
+        ids.append(config.identity(replace(cfg, parent={"steps": 1} | more)).run_id)
+    assert ids[0] == ids[1] != ids[2]

@@ -43,7 +43,7 @@ def scheme_checks(cfg: Config) -> Checks:
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, T, n_layers=layers_of(cfg))
     return {
         "shapes": lambda: shapes(config.build_position(cfg, dims), dims),
-        "hooks": lambda: hooks(config.build_position(cfg, dims)),
+        "hooks": lambda: hooks(config.build_position(cfg, dims), dims.n_layers),
         "causality": lambda: causality(model_of(cfg), TOKENS),
         "training batch": lambda: causality_in_training(model_of(cfg).float(), rows, T),
         "KV cache": lambda: cached(model_of(cfg), 1e-6),
@@ -52,7 +52,7 @@ def scheme_checks(cfg: Config) -> Checks:
         "gradients": lambda: gradients(model_of(cfg)),
         "derivatives": lambda: derivatives(model_of(cfg), TOKENS),
         "length": lambda: length(model_of(cfg), T),
-        "effect": lambda: effect(model_of(cfg), dims, tokens_of(T)),
+        "effect": lambda: effect(model_of(cfg), dims, tokens_of(2 * T)),
     }
 
 
@@ -127,7 +127,7 @@ def broadcasts(hook: str, added: Tensor | None, shape: Sequence[int]) -> None:
         demand(False, f"{hook} returns {given}, must be broadcastable to {list(shape)}")
 
 
-def hooks(scheme: PositionScheme) -> str | None:
+def hooks(scheme: PositionScheme, n_layers: int) -> str | None:
     """The class overrides a hook; a method with nearly the name of another hook is noted."""
     cls = type(scheme)
     others = [hook for hook in (*HOOKS, *OTHER_METHODS) if hook not in vars(cls)]
@@ -138,7 +138,8 @@ def hooks(scheme: PositionScheme) -> str | None:
             near.append(f"{name} is not a hook: did you mean {close[0]}?")
     message = "; ".join(near)
     ignored = overridden(cls) & {"read", "heads", "attention", "output"}
-    if isinstance(scheme, Wrapper) and scheme.in_layer(0) is not scheme and ignored:
+    is_called = any(scheme.in_layer(number) is scheme for number in range(n_layers))
+    if isinstance(scheme, Wrapper) and ignored and not is_called:
         unused = ", ".join(sorted(ignored))
         demand(False, f"in_layer returns another scheme, so {unused} would not be called")
     does = overridden(cls) or scheme.window or cls is PositionScheme
@@ -265,15 +266,23 @@ def length(model: Transformer, T: int) -> str | None:
 
 @torch.no_grad()
 def effect(model: Transformer, dims: Dims, tokens_BT: Tensor) -> None:
-    """The scheme changes the logits of position=none, if it can be compared with that."""
+    """The scheme changes the logits of position=none, at the training length or twice it, if it can
+    be compared with that.
+    """
     scheme, plain = model.eval().position, PositionScheme(dims)
     layers = [scheme.in_layer(number) for number in range(dims.n_layers)]
     if type(scheme) is PositionScheme or scheme.several_axes:
         return
     if not all(layer.projects_values and layer.output_heads == 1 for layer in layers):
         return
-    logits_BTV = model(tokens_BT)
-    model.position = plain
-    same = torch.equal(model(tokens_BT), logits_BTV)
-    demand(not same, "changes no logits: it is position=none. RoPE is Rotary(dims, q=1, k=1)")
-    return
+    for some_BT in (tokens_BT[:, : dims.max_len], tokens_BT):
+        try:
+            scheme.draw(0, some_BT.shape[1])
+            logits_BTV = model(some_BT)
+        except ValueError:  # it does not serve so many
+            break
+        model.position = plain
+        if not torch.equal(model(some_BT), logits_BTV):
+            return
+        model.position = scheme
+    demand(False, "changes no logits: it is position=none. RoPE is Rotary(dims, q=1, k=1)")

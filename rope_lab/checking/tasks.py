@@ -10,7 +10,8 @@ from rope_lab.tasks.task import Problem, Task
 from rope_lab.train import config, data
 from rope_lab.train.config import Config
 
-PROBLEMS, DRAWN, MANY, BATCHES, FEW_BATCHES = 128, 2000, 10_000, 400, 40
+PROBLEMS, DRAWN, BATCHES, FEW_BATCHES = 128, 2000, 400, 40
+MANY, FEW = 10_000, 500  # problems of training, and those drawn at once
 
 
 def task_checks(cfg: Config) -> Checks:
@@ -119,9 +120,11 @@ def split(task: Task, seq_len: int) -> str | None:
         return "grades nothing: equal passages may stand on both sides"
     prompts = {problem.prompt for problem in data.evaluation_problems(task, PROBLEMS)}
     if isinstance(task, PackedTask) and type(task).text is PackedTask.text:
-        drawn = task.of_side(np.random.default_rng(0), MANY, held_out=False)
-        both = sorted(prompts.intersection(map(_text, task.write(drawn)[0])))
-        demand(not both, f"training text has held-out problems, {both[:1]}")
+        rng = np.random.default_rng(0)
+        for _ in range(MANY // FEW):
+            written, _ = task.write(task.of_side(rng, FEW, held_out=False))
+            both = sorted(prompts.intersection(map(_text, written)))
+            demand(not both, f"training text has held-out problems, {both[:1]}")
         return None
     for step in range(BATCHES):
         for tokens in training_rows(task, step, seq_len):
@@ -145,18 +148,22 @@ def variety(task: Task, seq_len: int) -> None:
     demand(2 * different > len(rows), f"{said}: every batch must draw again from its rng")
 
 
-def lengths(task: Task) -> None:
-    """Problems of a greater length are longer (`task.of_length`), if problems have a length."""
+def lengths(task: Task) -> str | None:
+    """A note unless problems of a greater length are longer, if problems have a length."""
     if not isinstance(task, PackedTask) or task.lengths is None:
-        return
+        return None
+    if not hasattr(task, "possible_lengths"):
+        return "eval.lengths needs possible_lengths: set_lengths sets them"
     usual, (_, most) = task.lengths[1], task.possible_lengths
     longer = min(2 * usual, most)
     if longer == usual:
-        return
+        return None
     sizes = [_mean_tokens(task.of_length(length)) for length in (usual, longer)]
+    if sizes[0] < sizes[1]:
+        return None
     same = f"problems of length {longer} are not longer than those of {usual}"
-    demand(sizes[0] < sizes[1], f"{same}: draw must use self.lengths, self.width or draw_strings")
-    return
+    return f"{same}: if they should be, draw must use self.lengths, self.width or draw_strings"
+    return None
 
 
 def _mean_tokens(task: PackedTask) -> float:

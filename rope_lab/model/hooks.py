@@ -209,6 +209,8 @@ class Wrapper(PositionScheme):
     `attention` or `output`, let `in_layer` return another one.
     """
 
+    _own_max_len: int | None = None
+
     def __init__(self, scheme: PositionScheme):
         nn.Module.__init__(self)
         self.scheme, self.decays = scheme, scheme.decays
@@ -217,7 +219,12 @@ class Wrapper(PositionScheme):
 
     @property
     def max_len(self) -> int | None:
-        return self.scheme.max_len
+        """That of the other scheme, unless a subclass sets its own."""
+        return self.scheme.max_len if self._own_max_len is None else self._own_max_len
+
+    @max_len.setter
+    def max_len(self, tokens: int | None) -> None:
+        self._own_max_len = tokens
 
     def draw(self, seed: int, length: int) -> None:
         self.scheme.draw(seed, length)

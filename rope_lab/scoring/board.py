@@ -33,6 +33,7 @@ from rope_lab.scoring.refusals import (
     ENTRY,
     cell,
     cell_of,
+    corpus_of,
     entry,
     of_rows,
     planned,
@@ -78,7 +79,7 @@ def repeat(folder: Path) -> str:
         raise ConfigError(f"{short_path(folder)} is refused: {first_three(found)}")
     scheme, trainable = str(folder / about["scheme"]), {}
     for task in every:
-        jobs = jobs_of(scheme, task, [], folder)
+        jobs = jobs_of(scheme, task, corpus_of(task), folder)
         with suppress(MissingText):  # the text need not be on this machine
             resolve(jobs[0].cfg)
             trainable |= {cell(job): job for job in jobs}

@@ -8,6 +8,7 @@ scheme fails a check. These checks run the code of the entry, which could deceiv
 import re
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import yaml
@@ -87,11 +88,18 @@ def planned(folder: Path, about: Record) -> Jobs:
     scheme = str(folder / about["scheme"])
     every = {}
     for task in PROTOCOL["tasks"]:
-        corpus = []
-        if task in PROTOCOL["settings"]:  # its text need not be on this machine
-            corpus = [f"task.corpus={PROTOCOL['corpus']}", "task.path=null"]
+        corpus = corpus_of(task)
+        if corpus:  # which need not be on this machine
+            corpus.append("task.path=null")
         every[task] = jobs_of(scheme, task, corpus, folder)
     return every
+
+
+def corpus_of(task: str) -> list[str]:
+    """The settings that name the text of a task; none if it has none."""
+    of_task = PROTOCOL["settings"].get(task, [])
+    has_text = any(word.startswith("+corpus=") for word in of_task)
+    return [f"task.corpus={PROTOCOL['corpus']}"] if has_text else []
 
 
 def of_files(folder: Path, every: Jobs) -> list[str]:
@@ -106,10 +114,16 @@ def of_files(folder: Path, every: Jobs) -> list[str]:
     return found
 
 
-def right_runs(runs: Sequence[Run], about: Record, every: Jobs) -> list[Run]:
-    """Those of these runs that are the protocol's, with the code of today's file."""
+def of_protocol(runs: Sequence[Run], about: Record, every: Jobs) -> list[Run]:
+    """Those of these runs that have the settings of the protocol and the code of today's file; of
+    two that differ in their machine the last one begun.
+    """
     planned_jobs = {cell(job): job for jobs in every.values() for job in jobs}
-    return [run for run in runs if not _flaw(run, planned_jobs.get(cell_of(run)), about["scheme"])]
+    found = {}
+    for run in sorted(runs, key=attrgetter("start")):
+        if not _flaw_of_origin(run, planned_jobs.get(cell_of(run)), about["scheme"]):
+            found[cell_of(run)] = run
+    return list(found.values())
 
 
 def of_rows(folder: Path, about: Record, every: Jobs) -> list[str]:
@@ -135,6 +149,16 @@ def of_rows(folder: Path, about: Record, every: Jobs) -> list[str]:
 
 def _flaw(run: Run, job: Job | None, scheme: str) -> str:
     """Why a row does not count; job: the run of the protocol with its task, rate and seed."""
+    flaw = _flaw_of_origin(run, job, scheme)
+    if job is None or flaw:
+        return flaw
+    if not run.ended:
+        return f"is {run.status} at step {run.steps}"
+    return _flaw_of_scores(run, job) if run.status == "finished" else ""
+
+
+def _flaw_of_origin(run: Run, job: Job | None, scheme: str) -> str:
+    """Why a row is of another run than that of the protocol, or of other code."""
     if job is None:
         return "is not a run of the protocol"
     if run.plugin != job.identity.code or run.mixed or run.numerics != NUMERICS:
@@ -143,9 +167,7 @@ def _flaw(run: Run, job: Job | None, scheme: str) -> str:
     of_run = (run.position, run.scale, _of_recipe(found.settings))
     if of_run != (asked.position, job.cfg.names.scale, _of_recipe(asked.settings)):
         return "has other settings than the protocol"
-    if not run.ended:
-        return f"is {run.status} at step {run.steps}"
-    return _flaw_of_scores(run, job) if run.status == "finished" else ""
+    return ""
 
 
 def _flaw_of_scores(run: Run, job: Job) -> str:

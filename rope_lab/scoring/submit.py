@@ -24,9 +24,9 @@ from rope_lab.scoring.refusals import (
     BOARD,
     ENTRY,
     check_name,
+    of_protocol,
     planned,
     problems,
-    right_runs,
     verdict,
 )
 from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
@@ -53,7 +53,10 @@ def submit(scheme: str, by: str, name: str = "") -> Path:
         "date": provenance.now()[:10],
     }
     scored, _ = read(RESULTS / "score" / recorded_name(scheme) / RUNS)
-    runs = right_runs(scored, about, planned(file.parent, about))
+    runs = of_protocol(scored, about, planned(file.parent, about))
+    for run in scored:
+        if run not in runs:
+            say(f"not in the entry: {run}, which has other code or settings, or was run again")
     if not runs:
         remedy = f"rope-lab score {scheme}, without --out, makes its runs"
         raise ConfigError(f"{scheme}: has no scores; {remedy}")

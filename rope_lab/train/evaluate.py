@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rope_lab.model.device import MOST, NEAR, room, send
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Problem, Task
+from rope_lab.text import show
 from rope_lab.train import data
 from rope_lab.train.config import Config
 from rope_lab.train.data import HeldOutText
@@ -154,7 +155,8 @@ def by_length(model: Transformer, task: Task, cfg: Config, longer: data.Longer) 
     length_loss: for each length [number of tokens between the length before and this one, their
                  mean loss in nats above the Bayes-optimal one], if there is text of such a length
 
-    Where the model's outputs are not finite, problems count as wrong, and a length has no loss.
+    Problems of a length at which outputs are not finite count as wrong. Raises Diverged if a loss
+    is not.
     """
     slices: Slices = {}
     if any(longer.problems.values()):
@@ -188,13 +190,14 @@ def _loss_by_length(
     """The slice `length_loss`: each counted token belongs to the first length beyond its place."""
     with as_evaluated(model, cfg, text.inputs_BT.shape[1]):
         nats_N, _, _ = text_losses(model, text)
+    if not bool(nats_N.isfinite().all()):
+        raise Diverged(f"the loss at eval.lengths={show(cfg.eval.lengths)} is not finite")
     counted_BT = text.answer_position_BT > 0
     above_N = nats_N - text.floor_BT[counted_BT]
     place_N = torch.nonzero(counted_BT)[:, 1].numpy()
     first_N = np.searchsorted(lengths, place_N, side="right")
     length_N = np.array(lengths)[first_N]
-    means = _means(length_N.tolist(), above_N.tolist())
-    return {length: pair for length, pair in means.items() if math.isfinite(pair[1])}
+    return _means(length_N.tolist(), above_N.tolist())
 
 
 def samples(

@@ -35,7 +35,7 @@ def build_model(cfg: Config, vocabulary: int) -> Transformer:
     """The model with the initial weights of `cfg.seed`: the same for every scheme, except its own
     parameters.
     """
-    # A run that begins from another keeps the lengths of its scheme: a window of a share of them.
+    # A run that begins from another with its scheme keeps windows that are a share of its length.
     trained = (cfg.parent or {}).get("seq_len", cfg.train.seq_len)
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, trained, n_layers=cfg.model.n_layers)
     # torch.manual_seed would also seed GPUs, which stay as they are.
@@ -139,11 +139,11 @@ def with_parent(cfg: Config) -> Config:
     if content["seed"] != cfg.seed:  # children are paired by seed
         raise ConfigError(f"{key}: is of seed {content['seed']}; set seed={content['seed']}")
     ids = {name: content[name] for name in ("run_id", "recipe_id", "position", "scheme_id")}
-    grandparent = content["config"].get("parent") or {}
-    ids |= {
-        "steps": content["progress"]["steps"] + grandparent.get("steps", 0),
-        "seq_len": grandparent.get("seq_len", content["config"]["train"]["seq_len"]),
-    }
+    before = content["config"]
+    grandparent = before.get("parent") or {}
+    ids |= {"steps": content["progress"]["steps"] + grandparent.get("steps", 0)}
+    if before["position"]["_target_"] == cfg.position["_target_"]:
+        ids |= {"seq_len": grandparent.get("seq_len", before["train"]["seq_len"])}
     return replace(cfg, parent=ids | _weights_digest(folder / WEIGHTS))
 
 

@@ -153,7 +153,7 @@ def _check_one_value(override: Override) -> None:
         return
     given = text.partition("=")[2]
     as_one = f"; a list is written {key}=[{given}]" if "." in key else ""
-    if "/" in given:
+    if "/" in given and key not in SWAPPED:
         as_one += f"; a path with a comma is written \"{key}='{given}'\""
     sweep = f"rope-lab sweep {key}={given.strip('[]')}"
     raise ConfigError(f"{text}: several values are a sweep: {sweep}{as_one}")

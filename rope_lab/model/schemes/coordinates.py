@@ -145,7 +145,7 @@ class MRope(Directions):
             of_pair = [
                 each if number < 3 * sections[each] else 0 for number, each in enumerate(of_pair)
             ]
-            if list(map(of_pair.count, range(3))) != sections:
+            if list(map(of_pair.count, range(3))) != list(sections):
                 given = f"position.sections={sections}"
                 raise ConfigError(f"{given}: {C} pairs that take turns cannot be shared like this")
         direction_AC = torch.eye(3, dtype=torch.float64)[:, of_pair]

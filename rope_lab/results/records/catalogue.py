@@ -30,7 +30,7 @@ class TaskReport:
     since:      names of thresholds after which schemes are compared at equal steps too
     beside:     further measures by their titles
     guess:      the share of problems that a guess has right; None if that is unknown
-    is_text:    whether it continues texts, whose Bayes-optimal loss is not known
+    has_optimum: whether the Bayes-optimal loss of its text is known
     """
 
     title: str
@@ -40,7 +40,7 @@ class TaskReport:
     since: list[str]
     beside: dict[str, Measure]
     guess: float | None
-    is_text: bool
+    has_optimum: bool
     published: dict[str, list[str]]
     setup: Settings
     attributes: dict[str, str]
@@ -72,7 +72,7 @@ class TaskReport:
         if declared is None or declared.metric == metric:
             return declared
         shown = self.measure if declared.share == self.measure.share else declared
-        if metric.startswith(LENGTH_LOSS) and not self.is_text:
+        if metric.startswith(LENGTH_LOSS) and self.has_optimum:
             shown = replace(shown, unit=f"{shown.unit} above the Bayes-optimal loss")
         return replace(shown, metric=metric)
 
@@ -137,6 +137,7 @@ class Catalogue:
         """
         entry = self.tasks.get(task) or _unknown(task, metrics)
         thresholds, named = entry.get("thresholds", []), entry.get("named", {})
+        has_corpus = any(key.endswith(".corpus") for key in named)
         title, elsewhere, guess = entry["title"], entry.get("elsewhere", ""), None
         if names := _names(named, settings, data):
             title += f" ({', '.join(names)})"
@@ -153,7 +154,7 @@ class Catalogue:
             since=[each["name"] for each in thresholds if "since" in each],
             beside={each: _beside(entry, each) for each in entry.get("beside", {})},
             guess=guess,
-            is_text=any(key.endswith(".corpus") for key in named),
+            has_optimum=task in self.tasks and not has_corpus,
             published=entry.get("published", {}),
             setup=entry.get("setup", {}),
             attributes=entry.get("attributes", {}),
