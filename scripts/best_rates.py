@@ -31,7 +31,7 @@ BEGIN, END = "<!-- best rates -->", "<!-- /best rates -->"
 # Measures beside a task's own, of problems longer than in training, and their columns.
 LONGER = {
     "needle": {"four times as long": f"{LENGTH}/256"},
-    "text": {"four times as long": f"{LENGTH_LOSS}/256"},
+    "text": {"at positions 129 to 256": f"{LENGTH_LOSS}/256"},
     "grid": {f"{columns} columns": f"{LENGTH}/{columns}" for columns in (6, 7, 8, 10)},
 }
 NOTE = (
