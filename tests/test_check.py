@@ -155,7 +155,7 @@ MISTAKES = [  # a user's code, the check that fails, words of its message
         "biases is not a hook: did you mean bias?",
     ),
     (INIT, "hooks", "overrides none of embed, heads, output, bias, read, attention, in_layer"),
-    (NOTHING, "effect", "changes no logits"),
+    (NOTHING, "effect", "has no effect"),
     (UNUSED, "hooks", "in_layer returns another scheme, so output would not be called"),
     (HEADS + "qkv[:, :, 0]", "shapes", "must be [2, 5, 3, 4, 16]"),
     (HEADS + "(*qkv.unbind(2)[:2], qkv[:, :, 2].double())", "training batch", "dtype"),

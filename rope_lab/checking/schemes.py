@@ -141,7 +141,8 @@ def hooks(scheme: PositionScheme, n_layers: int) -> str | None:
     is_called = any(scheme.in_layer(number) is scheme for number in range(n_layers))
     if isinstance(scheme, Wrapper) and ignored and not is_called:
         unused = ", ".join(sorted(ignored))
-        demand(False, f"in_layer returns another scheme, so {unused} would not be called")
+        remedy = "override in_layer, or write them in the scheme that it returns"
+        demand(False, f"in_layer returns another scheme, so {unused} would not be called: {remedy}")
     does = overridden(cls) or scheme.window or cls is PositionScheme
     demand(does, f"overrides none of {', '.join(HOOKS)}: it is position=none. {message}")
     return message
@@ -285,4 +286,5 @@ def effect(model: Transformer, dims: Dims, tokens_BT: Tensor) -> None:
         if not torch.equal(model(some_BT), logits_BTV):
             return
         model.position = scheme
-    demand(False, "changes no logits: it is position=none. RoPE is Rotary(dims, q=1, k=1)")
+    same = "has no effect: the logits are those of position=none"
+    demand(False, f"{same}. RoPE is Rotary(dims, q=1, k=1)")

@@ -115,7 +115,7 @@ def graded(task: Task, problem: Problem) -> None:
 
 
 def split(task: Task, seq_len: int) -> str | None:
-    """No evaluation problem is in training text; of a text of the task's own, no prompt."""
+    """No evaluation problem is in training text; if the task has its own `text`, no prompt is."""
     if not task.grades:
         return "grades nothing: equal passages may stand on both sides"
     prompts = {problem.prompt for problem in data.evaluation_problems(task, PROBLEMS)}
@@ -153,7 +153,7 @@ def lengths(task: Task) -> str | None:
     if not isinstance(task, PackedTask) or task.lengths is None:
         return None
     if not hasattr(task, "possible_lengths"):
-        return "eval.lengths needs possible_lengths: set_lengths sets them"
+        return "eval.lengths needs the attribute possible_lengths: self.set_lengths(…) sets it"
     usual, (_, most) = task.lengths[1], task.possible_lengths
     longer = min(2 * usual, most)
     if longer == usual:

@@ -32,12 +32,12 @@ def exit_after_page(made: ArgumentParser, words: Words, write: Callable[..., Pat
     options = vars(made.parse_intermixed_args(words))
     hydra, words = split_hydra(options.pop("runs"))
     folders = [word for word in words if not word.startswith(DEVICE)]
-    device = "".join(word.removeprefix(DEVICE) for word in words if word.startswith(DEVICE))
+    devices = [word.removeprefix(DEVICE) for word in words if word.startswith(DEVICE)]
 
     def run() -> None:
         if not folders:
             remedy = "give at least one run folder; `rope-lab list` shows them"
             raise ConfigError(f"{made.prog}: {remedy}")
-        say(short_path(write(folders, hydra=hydra, device=device, **options)))
+        say(short_path(write(folders, hydra=hydra, device="".join(devices[-1:]), **options)))
 
     asking.exit_after(run)

@@ -1,4 +1,4 @@
-"""The trained runs that others begin from, and longer texts for them."""
+"""Trained runs from which others begin, and longer texts for them."""
 
 import dataclasses
 import functools

@@ -54,8 +54,8 @@ def run_seconds(jobs: Sequence[Job], launcher: Record) -> float | None:
 
 
 def seconds_of_ended(runs: Sequence[Run], launcher: Record) -> tuple[float | None, str]:
-    """The mean seconds of runs that have ended, None on a cluster, which takes we do not know how
-    many at once; and where they are from.
+    """The mean seconds of runs that have ended, None on a cluster, where we do not know how many go
+    side by side; and where that number is from.
     """
     seconds = statistics.mean(run.seconds for run in runs)
     return seconds if _kind(launcher) in HERE else None, f"mean of {len(runs)} runs so far"

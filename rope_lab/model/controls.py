@@ -65,9 +65,10 @@ def check_controls(
 ) -> None:
     """Raise ConfigError if a layer cannot have norms, convolutions or sinks."""
     if scheme.projects_queries and (qk_norm or conv == "canon"):
+        control = "model.qk_norm=true" if qk_norm else "model.conv=canon"
         raise ConfigError(
-            f"model.qk_norm={qk_norm}, model.conv={conv}: would leave out queries that "
-            f"{type(scheme).__name__} projects itself; take neither, or another scheme"
+            f"{control}: would leave out queries that {type(scheme).__name__} projects itself; "
+            "leave it out, or take another scheme"
         )
     if not sink:
         return

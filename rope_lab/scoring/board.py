@@ -85,7 +85,8 @@ def repeat(folder: Path) -> str:
             trainable |= {cell(job): job for job in jobs}
     rows = [row for row in read_kept(folder)[0] if cell_of(row) in trainable]
     if not rows:
-        raise ConfigError(f"{short_path(folder)}: the texts of its runs are not on this machine")
+        where = "conf/corpus says where to get it, and where it is read"
+        raise ConfigError(f"{short_path(folder)}: the text of its runs is not here; {where}")
     row = secrets.choice(rows)
     say(f"trained again: {row}, rate {row.settings['train.lr']:g}")
     job = trainable[cell_of(row)]

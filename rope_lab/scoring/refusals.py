@@ -115,8 +115,8 @@ def of_files(folder: Path, every: Jobs) -> list[str]:
 
 
 def of_protocol(runs: Sequence[Run], about: Record, every: Jobs) -> list[Run]:
-    """Those of these runs that have the settings of the protocol and the code of today's file; of
-    two that differ in their machine the last one begun.
+    """Those of these runs that have the settings of the protocol and the code of today's file; the
+    later one of two that differ in nothing but their machine.
     """
     planned_jobs = {cell(job): job for jobs in every.values() for job in jobs}
     found = {}

@@ -29,7 +29,15 @@ from rope_lab.scoring.refusals import (
     problems,
     verdict,
 )
-from rope_lab.text import ConfigError, argument_parser, errors_as_exit, first_three, say, short_path
+from rope_lab.text import (
+    ConfigError,
+    argument_parser,
+    errors_as_exit,
+    filled,
+    first_three,
+    say,
+    short_path,
+)
 from rope_lab.train import plugin, provenance
 from rope_lab.train.plugin import FILE
 
@@ -56,7 +64,8 @@ def submit(scheme: str, by: str, name: str = "") -> Path:
     runs = of_protocol(scored, about, planned(file.parent, about))
     for run in scored:
         if run not in runs:
-            say(f"not in the entry: {run}, which has other code or settings, or was run again")
+            why = "its code or settings are not those of the protocol, or a later run replaces it"
+            say(filled(f"not in the entry: {run}: {why}"))
     if not runs:
         remedy = f"rope-lab score {scheme}, without --out, makes its runs"
         raise ConfigError(f"{scheme}: has no scores; {remedy}")

@@ -155,8 +155,7 @@ def by_length(model: Transformer, task: Task, cfg: Config, longer: data.Longer) 
     length_loss: for each length [number of tokens between the length before and this one, their
                  mean loss in nats above the Bayes-optimal one], if there is text of such a length
 
-    Problems of a length at which outputs are not finite count as wrong. Raises Diverged if a loss
-    is not.
+    Raises Diverged if the model's outputs are not finite.
     """
     slices: Slices = {}
     if any(longer.problems.values()):
@@ -173,10 +172,7 @@ def _accuracy_by_length(
     slices: Slices = {"length": {}}
     for length, those in problems.items():
         with as_evaluated(model, cfg, max(each.length - 1 for each in those)):
-            try:
-                right = [float(each) for each in exact_matches(model, those)]
-            except Diverged:
-                right = [0.0] * len(those)
+            right = [float(each) for each in exact_matches(model, those)]
         slices["length"][str(length)] = [len(those), float(np.mean(right))]
         if task.crossed:
             crossed = [each.attributes[task.crossed] for each in those]

@@ -35,7 +35,7 @@ class RelativeBias(PositionScheme):
 
     modes: M
     extent: E in tokens; below 1 a share of the training length; None: the training length.
-        Distances are cut to whole tokens
+        Distances are rounded down to whole tokens
     """
 
     def __init__(self, dims: Dims, modes: int = 16, extent: int | float | None = None):

@@ -147,7 +147,8 @@ class MRope(Directions):
             ]
             if list(map(of_pair.count, range(3))) != list(sections):
                 given = f"position.sections={sections}"
-                raise ConfigError(f"{given}: {C} pairs that take turns cannot be shared like this")
+                turns = f"with layout=interleaved {C} pairs cannot be shared like this"
+                raise ConfigError(f"{given}: {turns}; row and column get a third each at most")
         direction_AC = torch.eye(3, dtype=torch.float64)[:, of_pair]
         theta_C = frequencies(dims.d_head, base)
         super().__init__(dims, v, o, theta_C, direction_AC.unsqueeze(1), (0, 1, 2))

@@ -28,7 +28,7 @@ class Bill:
     def __str__(self) -> str:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         if self.hours is None:
-            return f"{self.stage}: {runs}; their time on a cluster is not known"
+            return f"{self.stage}: {runs}; how long they take on a cluster is not known"
         each = f"{self.seconds:.0f} s a run, {self.source}"
         return f"{self.stage}: {runs}, {self.at_once} at once, {duration(self.hours)} ({each})"
 

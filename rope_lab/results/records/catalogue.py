@@ -89,7 +89,7 @@ class TaskReport:
 
 
 def _said(key: str) -> Callable[[], Any]:
-    """What returns the value of a key of published.yaml."""
+    """A function that returns the value of a key of published.yaml."""
     return lambda: _content()[key]
 
 

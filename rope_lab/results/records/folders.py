@@ -116,7 +116,7 @@ def one_each(*parts: list[Run]) -> Found:
         if run.ended and numbers:
             unlike[str(run)] = f"{run}: {numbers}"
     named = first_three(list(unlike.values()))
-    line = f"found twice with other numbers, of which your own count, else the last: {named}"
+    line = f"found twice with other numbers; your own run counts, else the last one: {named}"
     return list(once.values()), [line] if unlike else []
 
 
