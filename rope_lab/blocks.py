@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from rope_lab.results.plans.asked import check_measure
+from rope_lab.results.plans.named_measure import check_measure
 from rope_lab.results.plans.names import RATE
 from rope_lab.results.plans.rates import SEARCH_SEED
 from rope_lab.results.plans.study import STRICT, Positive, Seeds

@@ -6,8 +6,8 @@ from pathlib import Path
 from rope_lab.experiments.timing import run_seconds
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job, compose_jobs
-from rope_lab.results.plans.asked import check_length, gain_of
 from rope_lab.results.plans.bill import Bill, summed
+from rope_lab.results.plans.named_measure import check_length, gain_of
 from rope_lab.results.plans.names import RATE
 from rope_lab.results.records.folders import read_ended
 from rope_lab.text import Record

@@ -16,7 +16,7 @@ from rope_lab import table
 from rope_lab.blocks import Block
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import Comparison, answered
-from rope_lab.results.plans.asked import measure_of
+from rope_lab.results.plans.named_measure import measure_of
 from rope_lab.results.records.catalogue import Catalogue, TaskReport
 from rope_lab.results.records.frame import scheme_names
 from rope_lab.results.records.kept import read_kept

@@ -26,7 +26,7 @@ from rope_lab.experiments.launching import Stopped
 from rope_lab.experiments.timing import run_seconds
 from rope_lab.files import as_json, sealed
 from rope_lab.results.comparisons.answers import Comparison, answered
-from rope_lab.results.plans import asked, outcomes, tries
+from rope_lab.results.plans import named_measure, outcomes, tries
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.names import position_of
 from rope_lab.results.records.catalogue import Catalogue
@@ -492,7 +492,7 @@ def test_steps_that_no_run_reaches_are_named(tmp_path, imports):
 def test_steps_are_no_share():
     """A task whose threshold is a share of problems: log 300 is no solved task."""
     report = Catalogue().report("needle", {"eval/accuracy"}, {})
-    measure = asked.measure_of(report, "steps")
+    measure = named_measure.measure_of(report, "steps")
     ends = {"roper": [300, 400, 500], "rope": [500, 600, 400]}
     arms = []
     for scheme, steps in ends.items():
@@ -614,10 +614,12 @@ def test_a_question_is_counted_over_edits_of_its_files(tmp_path):
 def test_a_measure_that_runs_do_not_record_is_named():
     """Not taken for one by which all are equally bad."""
     run_, other = make_row("rope", 0, [0.5] * 2), make_row("rope", 1, [0.5] * 2)
-    assert asked.gain_of(run_, "eval/accuracy") == 0.5
+    assert named_measure.gain_of(run_, "eval/accuracy") == 0.5
     with pytest.raises(ConfigError, match="the runs do not record it"):
-        asked.gain_of(run_, "eval/sum_accuracy")
-    assert asked.gain_of(replace(other, status="diverged"), "eval/sum_accuracy") == -math.inf
+        named_measure.gain_of(run_, "eval/sum_accuracy")
+    assert (
+        named_measure.gain_of(replace(other, status="diverged"), "eval/sum_accuracy") == -math.inf
+    )
 
 
 def test_ended_runs_say_no_time_on_a_cluster():

@@ -163,7 +163,6 @@ def lengths(task: Task) -> str | None:
         return None
     same = f"problems of length {longer} are not longer than those of {usual}"
     return f"{same}: if they should be, draw must use self.lengths, self.width or draw_strings"
-    return None
 
 
 def _mean_tokens(task: PackedTask) -> float:

@@ -3,7 +3,7 @@
 from rope_lab.comparing.order import Order
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
-from rope_lab.results.plans import asked
+from rope_lab.results.plans.named_measure import measure_of
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.study import Study
 from rope_lab.results.records.catalogue import Catalogue
@@ -57,7 +57,7 @@ def check_overrides(order: Order, study: Study) -> None:
             raise other_folder(override.input_line, "is not in the frozen plan")
     test = study.primary[0]
     report = Catalogue().report(recorded_name(order.task), {test.metric}, {})
-    measure = asked.measure_of(report, order.measure)
+    measure = measure_of(report, order.measure)
     if (measure.metric, measure.at) != (test.metric, test.at):
         raise other_folder(f"--measure {order.measure}", f"the plan compares {test.metric}")
 

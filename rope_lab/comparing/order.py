@@ -26,7 +26,7 @@ class Order:
     """A comparison as it was asked for.
 
     ours, theirs, task: names, or paths of files
-    measure:   see `plans.asked.measure_of`
+    measure:   see `plans.named_measure.measure_of`
     search:    the number of rates, and of seeds at the best ones
     difference: the smallest one of interest; None: that of `number_of_pairs`
     most_pairs: of the verdict

@@ -8,8 +8,8 @@ from rope_lab.experiments.asked import check_own
 from rope_lab.experiments.launching import NO_ROOM, Asks, RateSearch, Stopped, path_of
 from rope_lab.experiments.timing import run_seconds, seconds_of_ended
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
-from rope_lab.results.plans.asked import check_length, check_measure, gain_of, measure_of
 from rope_lab.results.plans.bill import Bill
+from rope_lab.results.plans.named_measure import check_length, check_measure, gain_of, measure_of
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.number_of_pairs import FEWEST_PLANNED
 from rope_lab.results.plans.rates import SEARCH_SEED, Cell, Search

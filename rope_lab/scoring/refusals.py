@@ -114,7 +114,7 @@ def of_files(folder: Path, every: Jobs) -> list[str]:
     return found
 
 
-def of_protocol(runs: Sequence[Run], about: Record, every: Jobs) -> list[Run]:
+def runs_of_protocol(runs: Sequence[Run], about: Record, every: Jobs) -> list[Run]:
     """Those of these runs that have the settings of the protocol and the code of today's file; the
     later one of two that differ in nothing but their machine.
     """

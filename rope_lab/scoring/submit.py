@@ -24,9 +24,9 @@ from rope_lab.scoring.refusals import (
     BOARD,
     ENTRY,
     check_name,
-    of_protocol,
     planned,
     problems,
+    runs_of_protocol,
     verdict,
 )
 from rope_lab.text import (
@@ -61,7 +61,7 @@ def submit(scheme: str, by: str, name: str = "") -> Path:
         "date": provenance.now()[:10],
     }
     scored, _ = read(RESULTS / "score" / recorded_name(scheme) / RUNS)
-    runs = of_protocol(scored, about, planned(file.parent, about))
+    runs = runs_of_protocol(scored, about, planned(file.parent, about))
     for run in scored:
         if run not in runs:
             why = "its code or settings are not those of the protocol, or a later run replaces it"

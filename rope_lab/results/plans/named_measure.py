@@ -1,4 +1,4 @@
-"""The measure by which a user asks to compare: `score`, `steps`, or the name of a metric."""
+"""The measure that a user names: `score`, `steps`, or a metric of the records."""
 
 import math
 from collections.abc import Collection
