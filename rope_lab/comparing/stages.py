@@ -80,7 +80,8 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
     _check_copies(order.folder, study)
     searched, _ = read_kept(order.folder / SEARCH)
     if not searched:
-        raise ConfigError(f"{order.folder / SEARCH}: the rows of the search are gone; restore them")
+        lost = f"{short_path(order.folder / SEARCH)}: the rows of the search are gone"
+        raise ConfigError(f"{lost}; restore them, or begin another comparison with --out")
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
     if not (order.folder / RUNS).exists():  # a clone has their rows alone
         rows = {row.run_id: row for row in read_kept(order.folder / study.rows)[0]}
