@@ -10,12 +10,14 @@ from rope_lab.results.plans.bill import Bill, summed
 from rope_lab.results.plans.named_measure import check_length, gain_of
 from rope_lab.results.plans.names import RATE
 from rope_lab.results.records.folders import read_ended
+from rope_lab.results.records.run import Run
 from rope_lab.text import Record
 from rope_lab.train.run_folder import OUTCOMES
 
 Case = tuple[str, ...]  # the overrides of a run without its seed and learning rate
 Best = dict[Case, str]  # its best rate, as an override
 Searches = dict[Case, dict[str, Job]]  # its run at each rate
+Ended = dict[str, Run]  # runs that have ended, by their id
 TIMED = 2  # runs of a task of which steps are taken
 OWN = "score"  # the measure of a task
 
@@ -37,17 +39,18 @@ def searched_rates(runs: Sequence[list[str]], extra: Sequence[str]) -> Searches:
     return searched
 
 
-def best_rates(searched: Searches, measures: dict[Case, str]) -> Best:
+def best_rates(searched: Searches, measures: dict[Case, str], kept: Ended) -> Best:
     """The best rate of each case whose runs have all ended; of equal ones the best by the task's
     own measure, then the first. A diverged run is the worst. Raises ConfigError.
 
     measures: what chooses the rate of each case, as in `rope-lab compare --measure`
+    kept:     runs that ended elsewhere; one in the folder of runs counts before its kept row
     """
     best: Best = {}
     if not searched:
         return best
     any_job = next(job for at_rate in searched.values() for job in at_rate.values())
-    ended = read_ended(Path(any_job.cfg.out))
+    ended = kept | read_ended(Path(any_job.cfg.out))
     for case, at_rate in searched.items():
         measure = measures.get(case, OWN)
         check_length(measure, next(iter(at_rate.values())).cfg.eval.lengths)

@@ -2,13 +2,16 @@
 
 The same command again resumes: finished runs are skipped, interrupted ones resumed. It can be
 stopped at any time: the most informative runs come first. --bill runs nothing and says how long the
-missing runs take. Runs go side by side on the cores of this machine; hydra/launcher=ray or
+missing runs take. --kept FOLDER lets another machine resume: no run whose row `rope-lab results
+--keep` has kept in FOLDER is made again.
+
+Runs go side by side on the cores of this machine; hydra/launcher=ray or
 hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs one after the other
 in this process.
 """
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rope_lab.blocks import Block, RunTable
@@ -19,7 +22,18 @@ from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import Plan, Study
-from rope_lab.searches import Best, Case, Searches, best_rates, bill_of, case_of, searched_rates
+from rope_lab.results.records.folders import is_kept, read_or_warn
+from rope_lab.results.records.kept import KEPT
+from rope_lab.searches import (
+    Best,
+    Case,
+    Ended,
+    Searches,
+    best_rates,
+    bill_of,
+    case_of,
+    searched_rates,
+)
 from rope_lab.shipped import choices
 from rope_lab.text import (
     ConfigError,
@@ -30,6 +44,7 @@ from rope_lab.text import (
     flat,
     nearest,
     say,
+    short_path,
     show,
 )
 from rope_lab.train import config
@@ -97,11 +112,16 @@ def main(arguments: Words = None) -> None:
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {CORES})")
+    other = parser.add_mutually_exclusive_group()
+    for name, act, words in (
+        ("--list", list_missing, "run nothing, only list what is missing"),
+        ("--bill", bill, "run nothing, only say how long the missing runs take"),
+    ):
+        other.add_argument(
+            name, dest="act", action="store_const", const=act, default=run, help=words
+        )
     parser.add_argument(
-        "--list", action="store_true", help="run nothing, only list what is missing"
-    )
-    parser.add_argument(
-        "--bill", action="store_true", help="run nothing, only say how long the missing runs take"
+        "--kept", type=Path, metavar="FOLDER", help="make no run that is kept in FOLDER"
     )
     parser.add_argument(
         "overrides",
@@ -111,40 +131,133 @@ def main(arguments: Words = None) -> None:
         help="settings of all runs: wandb.mode=disabled",
     )
     given = parser.parse_intermixed_args(arguments)
-    asked = given.table, given.overrides, given.jobs
-    if given.bill:
-        exit_after(lambda: say(filled(bill_text(*asked))))
-    exit_after(lambda: run(*asked, given.list))
+    asked = given.table, given.overrides, given.jobs, given.kept
+    exit_after(lambda: given.act(request(*asked)))
 
 
-def run(name: str, overrides: list[str], jobs: int | None, only_list: bool) -> int:
-    """Run what is missing of a table, or only list it; the exit status. Raises ConfigError.
+@dataclass(frozen=True)
+class Request:
+    """Tables whose runs are asked for.
 
-    overrides: of all runs, and Hydra's own
-    jobs:      parallel runs; None: as the launcher has it
+    title:    of them all
+    extra:    settings of all their runs
+    launcher: its settings
+    kept:     runs that ended elsewhere, by their id; they are not made again
+    measures: what chooses the best rate of each case
+    searched: the runs of their searches
     """
-    tables, extra, settings = _asked(name, overrides, jobs)
-    shows_scores = not any(table.plan for table in tables)
-    title, measures = Path(name).stem, _measures(tables)
-    searched = _searched(tables, extra)
-    is_fresh = any(job.cfg.fresh for at_rate in searched.values() for job in at_rate.values())
-    best = {} if is_fresh else best_rates(searched, measures)
-    if only_list:
-        return sweep.launch(_jobs(tables, best, extra), settings, title, False, shows_scores)
+
+    title: str
+    tables: list[RunTable]
+    extra: list[str]
+    launcher: Record
+    kept: Ended
+    measures: dict[Case, str]
+    searched: Searches
+
+    def best(self) -> Best:
+        """The best rates, of the searches that have ended."""
+        return best_rates(self.searched, self.measures, self.kept)
+
+    def best_before(self) -> Best:
+        """The same before the first run: none if all runs are made again."""
+        return {} if self.is_fresh else self.best()
+
+    def jobs(self, best: Best, first: int | None = None) -> list[Job]:
+        """The runs of the tables, or of their `first` blocks, as far as they are known, each once
+        and without those that are kept.
+        """
+        every: dict[str, Job] = {}
+        for table in self.tables:
+            runs = table.runs(best, first)
+            for job in compose_jobs([[*words, *self.extra] for words in runs]):
+                planned = replace(job, cfg=replace(job.cfg, plan=table.plan))
+                every.setdefault(job.identity.run_id, planned)
+        return [job for run_id, job in every.items() if run_id not in self.kept]
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether runs that have ended here are made again."""
+        every = [job for at_rate in self.searched.values() for job in at_rate.values()]
+        return any(job.cfg.fresh for job in every)
+
+    @property
+    def shows_scores(self) -> bool:
+        """Whether runs may show their scores: not before all those of a plan have ended."""
+        return not any(table.plan for table in self.tables)
+
+
+def request(
+    name: str, overrides: list[str], jobs: int | None = None, folder: Path | None = None
+) -> Request:
+    """The request for the runs of a table. Raises ConfigError, also if the table itself sets one of
+    the overrides.
+
+    overrides: settings of all runs, and Hydra's own
+    jobs:      parallel runs; None: as the launcher has it
+    folder:    of kept runs, which are not made again
+    """
+    tables = find(name)
+    hydra, extra = split_hydra(overrides)
+    launcher = sweep.side_by_side(hydra, jobs)
+    chosen = set()
+    for table in tables:
+        for words in table.runs():
+            chosen |= set(map(key_of, words))
+    for word in extra:
+        if key_of(word) in chosen:
+            raise ConfigError(f"{word}: the table sets it")
+    measures: dict[Case, str] = {}
+    for table in tables:
+        measures |= table.measures()
+    searched = searched_rates([words for table in tables for words in table.search_runs()], extra)
+    kept = _ended_in(folder) if folder else {}
+    return Request(Path(name).stem, tables, extra, launcher, kept, measures, searched)
+
+
+def _ended_in(folder: Path) -> Ended:
+    """The runs kept in a folder that have ended. Raises ConfigError."""
+    if not is_kept(folder):
+        raise ConfigError(f"--kept {folder}: there is no {KEPT}")
+    rows = read_or_warn([folder])
+    say(f"runs kept in {short_path(folder)}: {len(rows)}")
+    return {run.run_id: run for run in rows if run.ended}
+
+
+def list_missing(asked: Request) -> int:
+    """List the runs that are missing; the exit status."""
+    jobs = asked.jobs(asked.best_before())
+    return sweep.launch(jobs, asked.launcher, asked.title, False, asked.shows_scores)
+
+
+def bill(asked: Request) -> int:
+    """Say how long the missing runs take, a line for each task; the exit status.
+
+    A rate that is still to be searched changes no time: the runs that follow it count too.
+    """
+    rates = {case: next(iter(at_rate)) for case, at_rate in asked.searched.items()}
+    jobs = asked.jobs(rates | asked.best())
+    say(filled(bill_of(jobs, asked.launcher)))
+    return 0
+
+
+def run(asked: Request) -> int:
+    """Make the runs that are missing; the exit status. Raises ConfigError."""
+    best = asked.best_before()
     worst, begun = 0, set()
-    for first in _stages(tables):
-        if first and _cases(tables, first) <= best.keys():
+    for first in _stages(asked.tables):
+        if first and _cases(asked.tables, first) <= best.keys():
             continue  # the next stage has these runs too
-        jobs = _not_again(_jobs(tables, best, extra, first), begun)
-        status = sweep.launch(jobs, settings, title, True, shows_scores)
+        jobs = _not_again(asked.jobs(best, first), begun)
+        status = sweep.launch(jobs, asked.launcher, asked.title, True, asked.shows_scores)
         if status > EXIT_FAILED:  # a signal
             return status
         worst = max(worst, status)
         begun |= {job.identity.run_id for job in jobs}
-        best = best_rates(searched, measures)
-        if is_fresh:  # searches of later blocks that have ended are of earlier commands
-            best = {case: best[case] for case in _cases(tables, first) & best.keys()}
-    if not worst and (unknown := _cases(tables) - best.keys()):
+        best = asked.best()
+        if asked.is_fresh:  # searches of later blocks that have ended are of earlier commands
+            best = {case: best[case] for case in _cases(asked.tables, first) & best.keys()}
+    if not worst and (unknown := _cases(asked.tables) - best.keys()):
         case = " ".join(min(unknown))
         raise ConfigError(f"{case}: a run of its search cannot be read; fresh=true makes it again")
     return worst
@@ -176,60 +289,3 @@ def _not_again(jobs: list[Job], begun: set[str]) -> list[Job]:
         elif job.record()["status"] in OUTCOMES:
             left.append(replace(job, cfg=replace(job.cfg, fresh=False)))
     return left
-
-
-def bill_text(name: str, overrides: list[str], jobs: int | None) -> str:
-    """How long the missing runs of a table take, a line for each task. Raises ConfigError.
-
-    A rate that is still to be searched changes no time: the runs that follow it count too.
-    """
-    tables, extra, settings = _asked(name, overrides, jobs)
-    searched = _searched(tables, extra)
-    rates = {case: next(iter(at_rate)) for case, at_rate in searched.items()}
-    rates |= best_rates(searched, _measures(tables))
-    return bill_of(_jobs(tables, rates, extra), settings)
-
-
-def _asked(
-    name: str, overrides: list[str], jobs: int | None
-) -> tuple[list[RunTable], list[str], Record]:
-    """Tables, the settings of all their runs, and those of the launcher. Raises ConfigError, also
-    if a table itself sets one of these settings.
-    """
-    tables = find(name)
-    hydra, extra = split_hydra(overrides)
-    settings = sweep.side_by_side(hydra, jobs)
-    chosen = set()
-    for table in tables:
-        for words in table.runs():
-            chosen |= set(map(key_of, words))
-    for word in extra:
-        if key_of(word) in chosen:
-            raise ConfigError(f"{word}: the table sets it")
-    return tables, extra, settings
-
-
-def _measures(tables: list[RunTable]) -> dict[Case, str]:
-    """What chooses the best rate of each case of the tables. Raises ConfigError."""
-    found: dict[Case, str] = {}
-    for table in tables:
-        found |= table.measures()
-    return found
-
-
-def _searched(tables: list[RunTable], extra: list[str]) -> Searches:
-    """The runs of the searches of the tables."""
-    return searched_rates([words for table in tables for words in table.search_runs()], extra)
-
-
-def _jobs(
-    tables: list[RunTable], best: Best, extra: list[str], first: int | None = None
-) -> list[Job]:
-    """The runs of the tables, or of their `first` blocks, as far as they are known, each once."""
-    every: dict[str, Job] = {}
-    for table in tables:
-        runs = table.runs(best, first)
-        for job in compose_jobs([[*words, *extra] for words in runs]):
-            planned = replace(job, cfg=replace(job.cfg, plan=table.plan))
-            every.setdefault(job.identity.run_id, planned)
-    return list(every.values())

@@ -154,7 +154,7 @@ def test_runs_of_a_plan_record_its_digest(tmp_path, monkeypatch):
     (study,) = studies.load(tmp_path / "plan.yaml").studies.values()
     launched = []
     monkeypatch.setattr(table.sweep, "launch", lambda jobs, *_: launched.extend(jobs) or 0)
-    table.run("plan.yaml", ["device=cpu"], None, only_list=False)
+    table.run(table.request("plan.yaml", ["device=cpu"]))
     sys.modules.pop("mine", None)
     assert {job.cfg.plan for job in launched} == {study.digest}
     assert len(launched) == 2 * len(SEEDS)

@@ -60,6 +60,23 @@ def test_each_cell_is_run_once_and_not_again(run, tmp_path):
     assert run("mine.yaml", "--list").stdout.count("  not run:\n    rope\n") == 1
 
 
+def test_another_machine_resumes_from_kept_rows(run, tmp_path):
+    run("mine.yaml", BASIC)
+    (roper,) = (tmp_path / "runs").glob("*roper-*")
+    roper.rename(tmp_path / "lost")
+    results([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / "kept")])
+    (tmp_path / "runs").rename(tmp_path / "before")
+    listed = run("mine.yaml", "--list", "--kept", "kept").stdout
+    assert listed.startswith("runs kept in kept: 1\nmine: 0 of 1 runs finished\n")
+    done = run("mine.yaml", BASIC, "--kept", "kept")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in (tmp_path / "runs").glob("*/")] == [roper.name]
+
+
+def test_a_folder_of_kept_rows_has_some(run):
+    assert "--kept none: there is no runs.jsonl" in run("mine.yaml", "--kept", "none").stderr
+
+
 @pytest.mark.slow
 def test_parallel_runs_have_the_same_numbers(run, tmp_path):
     run("mine.yaml", BASIC, "out=alone")
@@ -227,7 +244,7 @@ def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, b
         ended[job.identity.run_id] = read(tmp_path)[0][-1]
     monkeypatch.setattr(searches, "read_ended", lambda _: ended)
     case = case_of(words)
-    assert searches.best_rates(searched, {case: measure}) == {case: best}
+    assert searches.best_rates(searched, {case: measure}, {}) == {case: best}
 
 
 UNUSABLE = {  # what a block says → the error
@@ -298,7 +315,7 @@ PLAIN = "task: flip_flop, scale: quick, seeds: {rope: 0}, settings: [train.lr=1e
 
 def test_the_runs_of_a_block_come_before_the_next_search(launched, tmp_path):
     calls, _ = launched
-    assert table.run(blocks(tmp_path, SEARCHED, NEXT, PLAIN), [BASIC], None, False) == 0
+    assert table.run(table.request(blocks(tmp_path, SEARCHED, NEXT, PLAIN), [BASIC])) == 0
     tasks = [[words.split()[0] for words in call] for call in calls]
     copy, sort, flip = "task=copy_string", "task=sort_string", "task=flip_flop"
     assert tasks == [[copy] * 4, [copy, copy, sort, sort], [sort, flip]]
@@ -309,7 +326,7 @@ def test_a_failed_search_stops_no_other_block(launched, tmp_path):
     """Its runs are tried once by each command."""
     calls, failing = launched
     failing.add("position=none")
-    assert table.run(blocks(tmp_path, SEARCHED, NEXT, PLAIN), [BASIC], None, False) == 1
+    assert table.run(table.request(blocks(tmp_path, SEARCHED, NEXT, PLAIN), [BASIC])) == 1
     every = [words for call in calls for words in call]
     assert len(every) == len(set(every)) == 4 + 1 + 2 + 1 + 1
 
@@ -319,7 +336,7 @@ def test_fresh_runs_are_made_once(launched, tmp_path):
     path = blocks(tmp_path, SEARCHED, NEXT)
     for own in ([], ["fresh=true"]):
         calls.clear()
-        assert table.run(path, [BASIC, *own], None, False) == 0
+        assert table.run(table.request(path, [BASIC, *own])) == 0
         assert [len(call) for call in calls] == [4, 2 + 2, 1]
         every = [words for call in calls for words in call]
         assert len(every) == len(set(every))
@@ -327,7 +344,7 @@ def test_fresh_runs_are_made_once(launched, tmp_path):
 
 def test_a_table_without_rates_is_launched_once(launched, tmp_path):
     calls, _ = launched
-    assert table.run(blocks(tmp_path, PLAIN), [BASIC], None, False) == 0
+    assert table.run(table.request(blocks(tmp_path, PLAIN), [BASIC])) == 0
     assert [len(call) for call in calls] == [1]
 
 
@@ -337,7 +354,7 @@ def test_cases_may_share_their_runs(launched, tmp_path):
     both = 'task: copy_string, scale: quick, seeds: {rope: 0, "rope position.q=1": 1}'
     other = "task: copy_string, scale: quick, seeds: {rope: 2}, settings: [train.lr=1.9e-3]"
     lines = other, f"{both}, rates: [1e-3, 4e-3]", PLAIN
-    assert table.run(blocks(tmp_path, *lines), [BASIC], None, False) == 0
+    assert table.run(table.request(blocks(tmp_path, *lines), [BASIC])) == 0
     assert [len(call) for call in calls] == [1 + 2, 2 + 1]
     assert all("train.lr=0.001" in words for words in calls[1][:2])
 
@@ -357,3 +374,8 @@ def test_each_scheme_is_run_at_its_best_rate(run, tmp_path):
     assert {at_end[scheme, 0] for scheme in ("rope", "none")} == {1e-3}
     assert "mine: 7 of 7 runs finished" in run("mine.yaml", "--list").stdout
     assert run("mine.yaml", "--bill").stdout == "all runs have ended\n"
+    results([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / "kept")])
+    (tmp_path / "runs").rename(tmp_path / "lost")
+    at_best = run("mine.yaml", BASIC, "--kept", "kept")
+    assert (at_best.returncode, "runs kept in kept: 7" in at_best.stdout) == (0, True)
+    assert not (tmp_path / "runs").exists()
