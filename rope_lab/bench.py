@@ -123,11 +123,13 @@ def check_gpu(schemes: list[str], device: str) -> bool:
     for case in itertools.product(schemes, ("softmax", "linear"), ALLOWED):
         try:
             off = difference(*case, device)
-            right, about = off <= ALLOWED[case[-1]], f"differs from the CPU's numbers by {off:.0e}"
+            right = off <= ALLOWED[case[-1]]
+            about = f"differs from the CPU's numbers by {off:.0e}"
         except ConfigError as error:  # of a scheme that needs scores
             right, about = True, str(error)
         except Exception as error:
-            right, about = False, f"{type(error).__name__}: {first_line(error)}"
+            right = False
+            about = f"{type(error).__name__}: {first_line(error)}"
         works &= right
         print("ok   " if right else "WRONG", *case, about)
     return works

@@ -115,7 +115,8 @@ def identify(task: str, position: str, seed: int, settings: Settings) -> Identit
         if general(key) in BACKFILLED and value == BACKFILLED[general(key)]:
             continue
         if key.endswith("._target_"):
-            key, value = key.removesuffix("_target_") + "class", str(value).rpartition(".")[2]
+            key = key.removesuffix("_target_") + "class"
+            value = str(value).rpartition(".")[2]
         counted[key] = value
     return Identity(task, position, seed, counted)
 

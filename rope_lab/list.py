@@ -64,7 +64,8 @@ def columns(path: Path, content: Record | None, catalogue: Catalogue) -> str:
     written = time.strftime("%Y-%m-%d %H:%M", time.localtime(changed(path)))
     if content is None:
         return COLUMNS("unreadable", "", "", written)
-    status, done = content["status"], content["progress"]["steps"]
+    status = content["status"]
+    done = content["progress"]["steps"]
     if status == "running":  # run.json is written at the start and the end
         done = last_step(path.with_name("metrics.jsonl"))
         if time.time() - changed(path.with_name(".lock")) > PATIENCE:
@@ -95,7 +96,8 @@ def settings_of(content: Record) -> list[str]:
 
 def table(paths: list[Path]) -> str:
     """The list of runs; in a terminal, folder and settings stand below."""
-    catalogue, contents = Catalogue(), {path: read(path) for path in paths}
+    catalogue = Catalogue()
+    contents = {path: read(path) for path in paths}
     settings, alike = {}, defaultdict(list)
     for path, content in contents.items():
         if content:

@@ -97,7 +97,8 @@ def bimodal(setup: Setup, schemes: list[str]) -> list[str]:
 
 def section(setup: Setup, difference: float | None, power: float) -> str:
     """The table of a setup and its notes, as Markdown; empty if no scheme has a spread."""
-    catalogue, found = setup.catalogue, differences(setup)
+    catalogue = setup.catalogue
+    found = differences(setup)
     if not found:
         return ""
     rows = []
@@ -129,7 +130,8 @@ def main(arguments: Words = None) -> None:
     if not runs:
         raise ConfigError(f"{short_path(RESULTS)}: there are no runs; {FIND_RUNS}")
     for name in ("task", "scale"):
-        asked, known = getattr(given, name), {getattr(run, name) for run in runs}
+        asked = getattr(given, name)
+        known = {getattr(run, name) for run in runs}
         if asked not in (None, *known):
             raise ConfigError(f"--{name} {asked}: no run has it; {nearest(asked, known, '')}")
     catalogue = against.question(Catalogue(), setups_of(runs, Catalogue()), None, given.against)

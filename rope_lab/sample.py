@@ -68,7 +68,8 @@ def show_row(task: Task, tokens: np.ndarray, is_answer: np.ndarray) -> str:
     if is_answer.any() and not getattr(task, "packs", True):
         end = np.flatnonzero(is_answer)[-1] + 1
         tokens, is_answer = tokens[:end], is_answer[:end]
-    row, changes = "", np.flatnonzero(np.diff(is_answer)) + 1
+    row = ""
+    changes = np.flatnonzero(np.diff(is_answer)) + 1
     for part, answers in zip(np.split(tokens, changes), np.split(is_answer, changes), strict=True):
         text = plain(task.decode(part))
         row += f"«{text}»" if answers[0] else text

@@ -2,8 +2,8 @@
 
 The same command again resumes: finished runs are skipped, interrupted ones resumed. It can be
 stopped at any time: the most informative runs come first. --bill runs nothing and says how long the
-missing runs take. --kept FOLDER lets another machine resume: no run whose row `rope-lab results
---keep` has kept in FOLDER is made again.
+missing runs take. --kept FOLDER lets another machine resume: no run whose row is kept in FOLDER is
+made again.
 
 Runs go side by side on the cores of this machine; hydra/launcher=ray or
 hydra/launcher=submitit_slurm sends them to a cluster, hydra/launcher=basic runs one after the other
@@ -11,19 +11,21 @@ in this process.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from rope_lab.blocks import Block, RunTable
 from rope_lab.experiments.asking import exit_after
 from rope_lab.files import digest
+from rope_lab.identity import NUMERICS
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.study import Plan, Study
-from rope_lab.results.records.folders import is_kept, read_or_warn
-from rope_lab.results.records.kept import KEPT
+from rope_lab.results.records.folders import read_or_warn
 from rope_lab.searches import (
     Best,
     Case,
@@ -88,7 +90,8 @@ def find(name: str) -> list[RunTable]:
     """A table of ours, a study of results/plan.yaml by its name, or a table or the studies of a
     plan in a file. Raises ConfigError.
     """
-    tables, path = choices("table"), Path(name)
+    tables = choices("table")
+    path = Path(name)
     planned = studies.load().studies if studies.PLAN.exists() else {}
     if name in planned:
         return [of_study(planned[name])]
@@ -112,16 +115,21 @@ def main(arguments: Words = None) -> None:
     parser = argument_parser("table", "\n".join(about))
     parser.add_argument("table", metavar="TABLE")
     parser.add_argument("--jobs", type=int, help=f"parallel runs (default: one per core, {CORES})")
-    other = parser.add_mutually_exclusive_group()
-    for name, act, words in (
-        ("--list", list_missing, "run nothing, only list what is missing"),
-        ("--bill", bill, "run nothing, only say how long the missing runs take"),
-    ):
-        other.add_argument(
-            name, dest="act", action="store_const", const=act, default=run, help=words
-        )
+    instead = {"dest": "act", "action": "store_const", "default": run}
+    not_run = parser.add_mutually_exclusive_group()
+    not_run.add_argument(
+        "--list", const=list_missing, help="run nothing, only list what is missing", **instead
+    )
+    not_run.add_argument(
+        "--bill", const=bill, help="run nothing, only say how long the missing runs take", **instead
+    )
     parser.add_argument(
-        "--kept", type=Path, metavar="FOLDER", help="make no run that is kept in FOLDER"
+        "--kept",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="make no run that is kept in FOLDER itself; may be repeated",
     )
     parser.add_argument(
         "overrides",
@@ -131,8 +139,7 @@ def main(arguments: Words = None) -> None:
         help="settings of all runs: wandb.mode=disabled",
     )
     given = parser.parse_intermixed_args(arguments)
-    asked = given.table, given.overrides, given.jobs, given.kept
-    exit_after(lambda: given.act(request(*asked)))
+    exit_after(lambda: given.act(request(given.table, given.overrides, given.jobs, given.kept)))
 
 
 @dataclass(frozen=True)
@@ -143,8 +150,6 @@ class Request:
     extra:    settings of all their runs
     launcher: its settings
     kept:     runs that ended elsewhere, by their id; they are not made again
-    measures: what chooses the best rate of each case
-    searched: the runs of their searches
     """
 
     title: str
@@ -152,8 +157,31 @@ class Request:
     extra: list[str]
     launcher: Record
     kept: Ended
-    measures: dict[Case, str]
-    searched: Searches
+
+    @cached_property
+    def measures(self) -> dict[Case, str]:
+        """What chooses the best rate of each case. Raises ConfigError."""
+        found: dict[Case, str] = {}
+        for table in self.tables:
+            found |= table.measures()
+        return found
+
+    @cached_property
+    def searched(self) -> Searches:
+        """The runs of the searches."""
+        runs = [words for table in self.tables for words in table.search_runs()]
+        return searched_rates(runs, self.extra)
+
+    @cached_property
+    def is_fresh(self) -> bool:
+        """Whether runs that have ended are made again."""
+        first = next(iter(self.tables[0].runs()))
+        return compose_jobs([[*first, *self.extra]])[0].cfg.fresh
+
+    @property
+    def shows_scores(self) -> bool:
+        """Whether runs may show their scores: not before all those of a plan have ended."""
+        return not any(table.plan for table in self.tables)
 
     def best(self) -> Best:
         """The best rates, of the searches that have ended."""
@@ -163,9 +191,9 @@ class Request:
         """The same before the first run: none if all runs are made again."""
         return {} if self.is_fresh else self.best()
 
-    def jobs(self, best: Best, first: int | None = None) -> list[Job]:
-        """The runs of the tables, or of their `first` blocks, as far as they are known, each once
-        and without those that are kept.
+    def runs(self, best: Best, first: int | None = None) -> list[Job]:
+        """The runs of the tables, or of their `first` blocks, as far as they are known, each
+        once.
         """
         every: dict[str, Job] = {}
         for table in self.tables:
@@ -173,33 +201,41 @@ class Request:
             for job in compose_jobs([[*words, *self.extra] for words in runs]):
                 planned = replace(job, cfg=replace(job.cfg, plan=table.plan))
                 every.setdefault(job.identity.run_id, planned)
-        return [job for run_id, job in every.items() if run_id not in self.kept]
+        return list(every.values())
 
-    @property
-    def is_fresh(self) -> bool:
-        """Whether runs that have ended here are made again."""
-        every = [job for at_rate in self.searched.values() for job in at_rate.values()]
-        return any(job.cfg.fresh for job in every)
-
-    @property
-    def shows_scores(self) -> bool:
-        """Whether runs may show their scores: not before all those of a plan have ended."""
-        return not any(table.plan for table in self.tables)
+    def not_kept(self, best: Best, first: int | None = None) -> list[Job]:
+        """Those of these runs that are not kept."""
+        return [job for job in self.runs(best, first) if job.identity.run_id not in self.kept]
 
 
 def request(
-    name: str, overrides: list[str], jobs: int | None = None, folder: Path | None = None
+    name: str,
+    overrides: Sequence[str] = (),
+    at_once: int | None = None,
+    folders: Sequence[Path] = (),
 ) -> Request:
-    """The request for the runs of a table. Raises ConfigError, also if the table itself sets one of
-    the overrides.
+    """The request for the runs of a table; says how many of them are kept. Raises ConfigError.
 
     overrides: settings of all runs, and Hydra's own
-    jobs:      parallel runs; None: as the launcher has it
-    folder:    of kept runs, which are not made again
+    at_once:   parallel runs; None: as the launcher has it
+    folders:   of kept runs, which are not made again
     """
     tables = find(name)
     hydra, extra = split_hydra(overrides)
-    launcher = sweep.side_by_side(hydra, jobs)
+    launcher = sweep.side_by_side(hydra, at_once)
+    _check_extra(extra, tables)
+    asked = Request(Path(name).stem, tables, extra, launcher, _ended_in(folders))
+    if folders and asked.is_fresh:
+        raise ConfigError("fresh=true makes all runs again; leave out --kept")
+    if folders:
+        ids = [job.identity.run_id for job in asked.runs(asked.best())]
+        found = sum(run_id in asked.kept for run_id in ids)
+        say(f"kept in {', '.join(map(short_path, folders))}: {found} of {len(ids)} runs")
+    return asked
+
+
+def _check_extra(extra: Sequence[str], tables: Sequence[RunTable]) -> None:
+    """Raises ConfigError if a table itself sets one of the settings of all runs."""
     chosen = set()
     for table in tables:
         for words in table.runs():
@@ -207,27 +243,25 @@ def request(
     for word in extra:
         if key_of(word) in chosen:
             raise ConfigError(f"{word}: the table sets it")
-    measures: dict[Case, str] = {}
-    for table in tables:
-        measures |= table.measures()
-    searched = searched_rates([words for table in tables for words in table.search_runs()], extra)
-    kept = _ended_in(folder) if folder else {}
-    return Request(Path(name).stem, tables, extra, launcher, kept, measures, searched)
 
 
-def _ended_in(folder: Path) -> Ended:
-    """The runs kept in a folder that have ended. Raises ConfigError."""
-    if not is_kept(folder):
-        raise ConfigError(f"--kept {folder}: there is no {KEPT}")
-    rows = read_or_warn([folder])
-    say(f"runs kept in {short_path(folder)}: {len(rows)}")
-    return {run.run_id: run for run in rows if run.ended}
+def _ended_in(folders: Sequence[Path]) -> Ended:
+    """The runs kept in folders that have ended and have the numbers of today's code. Raises
+    ConfigError without such a folder.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"--kept {folder}: there is no such folder")
+    found: Ended = {}
+    for run in read_or_warn(folders):
+        if run.ended and run.numerics == NUMERICS and not run.mixed:
+            found[run.run_id] = run
+    return found
 
 
 def list_missing(asked: Request) -> int:
     """List the runs that are missing; the exit status."""
-    jobs = asked.jobs(asked.best_before())
-    return sweep.launch(jobs, asked.launcher, asked.title, False, asked.shows_scores)
+    return _launch(asked, asked.not_kept(asked.best_before()), runs=False)
 
 
 def bill(asked: Request) -> int:
@@ -236,7 +270,7 @@ def bill(asked: Request) -> int:
     A rate that is still to be searched changes no time: the runs that follow it count too.
     """
     rates = {case: next(iter(at_rate)) for case, at_rate in asked.searched.items()}
-    jobs = asked.jobs(rates | asked.best())
+    jobs = asked.not_kept(rates | asked.best())
     say(filled(bill_of(jobs, asked.launcher)))
     return 0
 
@@ -248,8 +282,8 @@ def run(asked: Request) -> int:
     for first in _stages(asked.tables):
         if first and _cases(asked.tables, first) <= best.keys():
             continue  # the next stage has these runs too
-        jobs = _not_again(asked.jobs(best, first), begun)
-        status = sweep.launch(jobs, asked.launcher, asked.title, True, asked.shows_scores)
+        jobs = _not_again(asked.not_kept(best, first), begun)
+        status = _launch(asked, jobs)
         if status > EXIT_FAILED:  # a signal
             return status
         worst = max(worst, status)
@@ -261,6 +295,13 @@ def run(asked: Request) -> int:
         case = " ".join(min(unknown))
         raise ConfigError(f"{case}: a run of its search cannot be read; fresh=true makes it again")
     return worst
+
+
+def _launch(asked: Request, jobs: list[Job], runs: bool = True) -> int:
+    """Make runs, or only list them; the exit status."""
+    if not jobs:  # all are kept
+        return 0
+    return sweep.launch(jobs, asked.launcher, asked.title, runs, asked.shows_scores)
 
 
 def _stages(tables: list[RunTable]) -> list[int | None]:

@@ -169,7 +169,8 @@ def nested(leaves: Settings) -> Record:
 
 def near(key: str, known: Iterable[str]) -> list[str]:
     """Candidates for a mistyped `key`: the closest name, or up to three with a similar part."""
-    names, word = list(dict.fromkeys(known)), key.lower().rpartition("/")[2].removesuffix(".yaml")
+    names = list(dict.fromkeys(known))
+    word = key.lower().rpartition("/")[2].removesuffix(".yaml")
     like = difflib.get_close_matches
     in_part = [name for name in names if word in name or like(word, re.split("[._]", name))]
     return like(word, names, n=1) or in_part[: 3 if len(word) > 1 else 0]
@@ -177,7 +178,8 @@ def near(key: str, known: Iterable[str]) -> list[str]:
 
 def nearest(key: str, known: Iterable[str], group: str) -> str:
     """The names that `key` may mean, `did you mean train.lr?`, or all names."""
-    prefix, names = f"{group}." if group else "", list(known)
+    prefix = f"{group}." if group else ""
+    names = list(known)
     if close := near(key, names):
         return f"did you mean {' or '.join(prefix + name for name in close)}?"
     return f"there are {', '.join(prefix + name for name in names)}" if names else "there are none"

@@ -15,7 +15,8 @@ from rope_lab.results.views import charts, palettes, render, series
 from rope_lab.results.views.panels import Panel, titled
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER, STUDY = ROOT / "results" / "confirm", "prefix_values"
+FOLDER = ROOT / "results" / "confirm"
+STUDY = "prefix_values"
 THEMES = {"light": render.CLEAR, "dark": render.DARK}
 CURVES, SLOPES, HEIGHT = 350, 120, 190  # pixels
 

@@ -88,7 +88,8 @@ class Labml(nn.Module):
             "feed_forward": FeedForward(d_model, 4 * d_model, dropout=0.0),
         }
         layer = TransformerLayer(d_model=d_model, dropout_prob=0.0, **parts)
-        self.embedding, self.encoder = nn.Embedding(vocabulary, d_model), Encoder(layer, n_layers)
+        self.embedding = nn.Embedding(vocabulary, d_model)
+        self.encoder = Encoder(layer, n_layers)
         self.unembedding = nn.Linear(d_model, vocabulary)
         self.register_buffer(
             "mask_TT1", torch.ones(seq_len, seq_len, dtype=torch.bool).tril().unsqueeze(-1)
@@ -106,10 +107,8 @@ class NanoGPT(nn.Module):
 
     def __init__(self, vocabulary: int, d_model: int, n_layers: int, n_heads: int, seq_len: int):
         super().__init__()
-        self.tokens, self.positions = (
-            nn.Embedding(vocabulary, d_model),
-            nn.Embedding(seq_len, d_model),
-        )
+        self.tokens = nn.Embedding(vocabulary, d_model)
+        self.positions = nn.Embedding(seq_len, d_model)
         layer = nn.TransformerEncoderLayer(
             d_model,
             n_heads,
@@ -127,7 +126,8 @@ class NanoGPT(nn.Module):
         self.unembedding.weight = self.tokens.weight
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        T, device = tokens_BT.shape[1], tokens_BT.device
+        T = tokens_BT.shape[1]
+        device = tokens_BT.device
         x_BTD = self.tokens(tokens_BT) + self.positions(torch.arange(T, device=device))
         mask_TT = nn.Transformer.generate_square_subsequent_mask(T, device=device)
         return self.unembedding(self.layers(x_BTD, mask_TT, is_causal=True))

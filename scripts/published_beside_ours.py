@@ -136,7 +136,8 @@ def losses(catalogue: Catalogue) -> dict[str, float]:
 
 def orders(found: dict[Setup, pd.DataFrame], catalogue: Catalogue) -> list[dict[str, str]]:
     """A row a group: the rank correlation of our order with the published one."""
-    theirs, made = [*losses(catalogue).values()], []
+    theirs = [*losses(catalogue).values()]
+    made = []
     for setup, values in found.items():
         ours = -setup.measure.sign * values
         each = [float(stats.spearmanr(row, theirs).statistic) for row in ours.to_numpy()]

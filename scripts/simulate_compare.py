@@ -58,7 +58,8 @@ def found_different(
 
 def main() -> None:
     times = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    kept, random = kept_differences(), np.random.default_rng(0)
+    kept = kept_differences()
+    random = np.random.default_rng(0)
     names = sorted(kept)
     print(f"{len(names)} setups of at least {LEAST_KEPT} kept pairs")
     for wanted in WANTED:

@@ -90,7 +90,8 @@ class ArithmeticAddition(PackedTask):
         [n, places] each.
         """
         first, second = (np.pad(number, ((0, 0), (0, 1))) for number in self._numbers(drawn))
-        total, carry = first + second, np.zeros_like(first)
+        total = first + second
+        carry = np.zeros_like(first)
         for place in range(1, first.shape[1]):
             carry[:, place] = total[:, place - 1] // 10
             total[:, place] += carry[:, place]

@@ -108,7 +108,8 @@ class PackedTask(Task):
             super().of_length(n)
         check_between(*self.possible_lengths, length=n)
         task = copy.copy(self)
-        task.lengths, task.width = (n, n), max(n, self.width)
+        task.lengths = (n, n)
+        task.width = max(n, self.width)
         for measured in ("max_length", "_mean_length"):
             task.__dict__.pop(measured, None)
         return task

@@ -25,7 +25,9 @@ class Coder:
     """
 
     def __init__(self, learned: str, alphabet: list[str], token_bytes: list[int]):
-        self.learned, self.alphabet, self.token_bytes = learned, alphabet, np.array(token_bytes)
+        self.learned = learned
+        self.alphabet = alphabet
+        self.token_bytes = np.array(token_bytes)
         self.dtype = np.min_scalar_type(len(alphabet) - 1)
 
     def decode(self, tokens: np.ndarray) -> str:
@@ -91,15 +93,11 @@ class Pairs(Coder):
         if vocabulary < 257:
             raise ConfigError(f"vocabulary={vocabulary}: must be more than the 256 bytes")
         log.warning("learning %d byte pairs of the corpus, once", vocabulary)
-        pairs, in_bytes = (
-            tokenizers.Tokenizer(tokenizers.models.BPE()),
-            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False),
-        )
+        pairs = tokenizers.Tokenizer(tokenizers.models.BPE())
+        in_bytes = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         cut = tokenizers.pre_tokenizers.Split(tokenizers.Regex(rf"\S{{{LONGEST}}}"), "isolated")
-        pairs.pre_tokenizer, pairs.decoder = (
-            tokenizers.pre_tokenizers.Sequence([cut, in_bytes]),
-            tokenizers.decoders.ByteLevel(),
-        )
+        pairs.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([cut, in_bytes])
+        pairs.decoder = tokenizers.decoders.ByteLevel()
         bytes_ = sorted(in_bytes.alphabet())
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=vocabulary, initial_alphabet=bytes_, show_progress=False

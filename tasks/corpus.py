@@ -119,7 +119,8 @@ def _copy(files: list[Path], expected: Path) -> Path:
     with FileLock(expected / "text.lock"):
         if (expected / "text").exists():
             return expected
-        part, digest = expected / "text.part", hashlib.sha256()
+        part = expected / "text.part"
+        digest = hashlib.sha256()
         with part.open("wb") as copy:
             for piece in _pieces(files):
                 digest.update(piece)

@@ -40,7 +40,8 @@ class FlipFlop(PackedTask):
         super().__init__(loss_on)
         self.set_lengths(None, 2, instructions=instructions)
         check_between(0, 99, ignored=ignored, sparse=sparse, dense=dense)
-        self.ignored, self.kinds = ignored, (ignored, sparse, dense)
+        self.ignored = ignored
+        self.kinds = (ignored, sparse, dense)
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
         """In distribution, sparse and dense in turn."""

@@ -117,7 +117,8 @@ class Grid(PackedTask):
         answer_width = height if self.ask == "transpose" else width
         answer_row, answer_column = np.divmod(place - end, np.maximum(answer_width, 0) + 1)
         if self.names_a_cell:
-            answer_row, answer_column = np.full_like(row, -1), np.zeros_like(row)
+            answer_row = np.full_like(row, -1)
+            answer_column = np.zeros_like(row)
         answered = place >= end
         row = np.where(answered, answer_row, row)
         return np.stack([row, np.where(answered, answer_column - 1, column)], axis=2)

@@ -74,7 +74,9 @@ class IndirectIndexing(PackedTask):
         return drawn[:, :-2]
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        string, index, shift = spell(self.letters, drawn[:, :-2]), drawn[:, -2:-1], drawn[:, -1:]
+        string = spell(self.letters, drawn[:, :-2])
+        index = drawn[:, -2:-1]
+        shift = drawn[:, -1:]
         source, answer = (np.take_along_axis(string, at, axis=1) for at in (index, index + shift))
         sign = np.where(shift < 0, ord("-"), ord("+"))
         distance = decimal(abs(shift[:, 0]), width=len(str(self.max_distance)))

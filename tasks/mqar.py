@@ -56,9 +56,8 @@ class AssociativeRecall(PackedTask):
         self.set_lengths(None, 4 * pairs, tokens=tokens)
         self.pairs, self.vocabulary = pairs, vocabulary
         self.alphabet = "".join(map(chr, range(FIRST, FIRST + vocabulary)))
-        self.ask_any = (
-            False  # whether problems end at any of the keys that come again, or at the last
-        )
+        # Whether problems end at any of the keys that come again, or at the last.
+        self.ask_any = False
 
     def of_length(self, n: int) -> PackedTask:
         if n % 2:
@@ -75,7 +74,8 @@ class AssociativeRecall(PackedTask):
         """The number of pairs, the pair asked for last, its answer's place, characters: [n, 3 +
         tokens].
         """
-        T, half = self.lengths[1], self.vocabulary // 2
+        T = self.lengths[1]
+        half = self.vocabulary // 2
         count = rng.integers(self.fewest, self.pairs + 1, size=n)
         keys = np.empty((n, 0), dtype=np.int64)
         for pair in range(self.pairs):
@@ -106,13 +106,15 @@ class AssociativeRecall(PackedTask):
         )
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        answer, codes = drawn[:, 2:3], FIRST + drawn[:, 3:]
+        answer = drawn[:, 2:3]
+        codes = FIRST + drawn[:, 3:]
         prompts = np.where(np.arange(codes.shape[1] - 1) < answer, codes[:, :-1], BLANK)
         return prompts, np.take_along_axis(codes, answer, axis=1)
 
     def answers_within(self, drawn: np.ndarray) -> np.ndarray:
         pairs = self.split_key(drawn)
-        keys, characters = pairs[:, ::2], drawn[:, 3:-1]
+        keys = pairs[:, ::2]
+        characters = drawn[:, 3:-1]
         after_key = (np.pad(characters, ((0, 0), (1, 0)))[:, :-1, None] == keys[:, None]).any(
             axis=2
         )

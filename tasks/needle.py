@@ -55,7 +55,8 @@ class Needle(PackedTask):
         return drawn[:, :-1]
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        string, depth = spell(self.letters, drawn[:, :-1]), drawn[:, -1:]
+        string = spell(self.letters, drawn[:, :-1])
+        depth = drawn[:, -1:]
         needle = np.take_along_axis(string, depth + np.arange(self.needle), axis=1)
         before, after = (np.pad(string, ((0, 0), side)) for side in ((0, 1), (1, 0)))
         column = np.arange(self.width + 1)

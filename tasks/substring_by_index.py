@@ -34,10 +34,8 @@ class SubstringByIndex(PackedTask):
         super().__init__(loss_on)
         self.set_lengths(shortest, string_length=string_length)
         check_letters(letters, reserved="?'; [:]=#0123456789", least=2)
-        self.letters, self.alphabet = (
-            letters,
-            "".join(dict.fromkeys("?s='; [:]=#0123456789" + letters)),
-        )
+        self.letters = letters
+        self.alphabet = "".join(dict.fromkeys("?s='; [:]=#0123456789" + letters))
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Letters, −1 beyond the string's end, and the index: [n, width + 1]."""
@@ -48,7 +46,8 @@ class SubstringByIndex(PackedTask):
         return drawn[:, :-1]
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        string, index = spell(self.letters, drawn[:, :-1]), drawn[:, -1]
+        string = spell(self.letters, drawn[:, :-1])
+        index = drawn[:, -1]
         suffix = np.where(np.arange(self.width) >= index[:, None], string, BLANK)
         digits = decimal(index, width=len(str(self.width - 1)))
         return join("?s='", string, "'; s[", digits, ":]=='"), join(suffix, "'#")

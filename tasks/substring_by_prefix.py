@@ -55,13 +55,13 @@ class SubstringByPrefix(Task):
                 f"copy_length={copy_length}: must be at most {most}, the text before the first copy"
             )
         check_between(first_length + gap_max + 1 + copy_length, MOST, context=context)
-        self.letters, self.alphabet, self.arrow = letters, letters + ">", len(letters)
-        self.first_length, self.copy_length, self.gap_min, self.gap_max = (
-            first_length,
-            copy_length,
-            gap_min,
-            gap_max,
-        )
+        self.letters = letters
+        self.alphabet = letters + ">"
+        self.arrow = len(letters)
+        self.first_length = first_length
+        self.copy_length = copy_length
+        self.gap_min = gap_min
+        self.gap_max = gap_max
         self.context = self.max_length = context
         self.last_copy = False  # whether problems ask for the last copy of a text, or for any
 
@@ -92,7 +92,8 @@ class SubstringByPrefix(Task):
             lambda drawn: drawn,
         )
         letters[:, : self.first_length] = first[:rows]
-        row, copy = np.arange(rows)[:, None], np.arange(self.copy_length)
+        row = np.arange(rows)[:, None]
+        copy = np.arange(self.copy_length)
         for number in range(rounds):  # in turn, since a copy may be copied again
             letters[row, begin[:, number, None] + copy] = letters[
                 row, source[:, number, None] + copy
@@ -126,18 +127,16 @@ class SubstringByPrefix(Task):
             for tokens, copy in zip(
                 rows, copies - 1 if self.last_copy else rng.integers(copies), strict=True
             ):
-                columns, first = (
-                    np.flatnonzero(tokens != self.arrow),
-                    np.flatnonzero(tokens == self.arrow)[copy] + 1,
-                )
-                before, copied = (
-                    tokens[columns[: first - copy - 1]],
-                    tokens[first : first + self.copy_length],
-                )
+                columns = np.flatnonzero(tokens != self.arrow)
+                first = np.flatnonzero(tokens == self.arrow)[copy] + 1
+                before = tokens[columns[: first - copy - 1]]
+                copied = tokens[first : first + self.copy_length]
                 # 1 if there is none.
                 known = 1 + int(np.argmax(self._matching(before, copied) == 1))
-                text, part = before.tobytes(), copied[:known].tobytes()
-                source, unknown = text.find(part), int(first) + known
+                text = before.tobytes()
+                part = copied[:known].tobytes()
+                source = text.find(part)
+                unknown = int(first) + known
                 if known < self.copy_length and source == text.rfind(part):
                     distance = unknown - int(columns[source + known])
                     attributes = {"copy": int(copy), "known": known, "distance": distance}

@@ -44,13 +44,12 @@ class RealText(Task):
         super().__init__("all")
         check_between(2, MOST, context=context)
         check_between(1, 2**20, vocabulary=vocabulary)
-        self.corpus, self.kind, self.vocabulary = (
-            corpus or corpora.register(path),
-            tokens,
-            vocabulary,
-        )
+        self.corpus = corpus or corpora.register(path)
+        self.kind = tokens
+        self.vocabulary = vocabulary
         self.context = self.max_length = context
-        self.name, self.restored = corpora.name(self.corpus), None
+        self.name = corpora.name(self.corpus)
+        self.restored = None
 
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> dict[str, Any]:

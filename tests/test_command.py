@@ -115,6 +115,7 @@ OFFERED = {
     "rope-lab show rope_m": ["rope_mixed", "rope_mixed_roper"],
     "rope-lab score ./mine.py train.be": ["train.beta1=", "train.beta2="],
     "rope-lab extend RUN --at": ["--at-most"],
+    "rope-lab table quick --l": ["--list"],
     "rope-lab --v": ["--version"],
     "rope-lab train pos": ["position="],
     "rope-lab train position=roper_f": ["position=roper_fast"],

@@ -1,6 +1,7 @@
 """rope_lab.table: a whole comparison as one resumable command."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from builders import make_run
@@ -13,8 +14,8 @@ from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.plan import main as plan
 from rope_lab.results.__main__ import main as results
 from rope_lab.results.plans import study as studies
-from rope_lab.results.records.folders import read
-from rope_lab.results.records.kept import read_kept
+from rope_lab.results.records.folders import read, read_run
+from rope_lab.results.records.kept import keep, read_kept
 from rope_lab.searches import case_of
 from rope_lab.shipped import choices
 
@@ -67,14 +68,32 @@ def test_another_machine_resumes_from_kept_rows(run, tmp_path):
     results([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / "kept")])
     (tmp_path / "runs").rename(tmp_path / "before")
     listed = run("mine.yaml", "--list", "--kept", "kept").stdout
-    assert listed.startswith("runs kept in kept: 1\nmine: 0 of 1 runs finished\n")
+    assert listed.startswith("kept in kept: 1 of 2 runs\nmine: 0 of 1 runs finished\n")
     done = run("mine.yaml", BASIC, "--kept", "kept")
     assert (done.returncode, done.stderr) == (0, "")
     assert [path.name for path in (tmp_path / "runs").glob("*/")] == [roper.name]
 
 
-def test_a_folder_of_kept_rows_has_some(run):
-    assert "--kept none: there is no runs.jsonl" in run("mine.yaml", "--kept", "none").stderr
+def test_only_rows_of_todays_numbers_count_as_made(tmp_path):
+    (tmp_path / "mine.yaml").write_text(MINE)
+    asked = [str(tmp_path / "mine.yaml"), TINY, None, [tmp_path / "kept", tmp_path / "others"]]
+    (tmp_path / "others").mkdir()
+    jobs = table.request(*asked[:2]).runs({})
+    run = read_run(make_run(tmp_path / "runs", "rope", 0, 0.5))
+    changes = {"numerics": 1}, {"status": "interrupted"}
+    for job, change in zip(jobs, changes, strict=True):
+        keep([replace(run, run_id=job.identity.run_id, **change)], tmp_path / "kept")
+    assert len(table.request(*asked).not_kept({})) == 2
+    keep([replace(run, run_id=jobs[0].identity.run_id)], tmp_path / "others")
+    (left,) = table.request(*asked).not_kept({})
+    assert left.identity == jobs[1].identity
+
+
+def test_a_folder_of_kept_rows_is_there_and_not_made_afresh(run, tmp_path):
+    assert "--kept none: there is no such folder" in run("mine.yaml", "--kept", "none").stderr
+    (tmp_path / "kept").mkdir()
+    said = run("mine.yaml", "--list", "--kept", "kept", "fresh=true").stderr
+    assert "fresh=true makes all runs again" in said
 
 
 @pytest.mark.slow
@@ -377,5 +396,5 @@ def test_each_scheme_is_run_at_its_best_rate(run, tmp_path):
     results([str(tmp_path / "runs"), "--keep", "--into", str(tmp_path / "kept")])
     (tmp_path / "runs").rename(tmp_path / "lost")
     at_best = run("mine.yaml", BASIC, "--kept", "kept")
-    assert (at_best.returncode, "runs kept in kept: 7" in at_best.stdout) == (0, True)
+    assert (at_best.returncode, at_best.stdout) == (0, "kept in kept: 7 of 7 runs\n")
     assert not (tmp_path / "runs").exists()

@@ -39,7 +39,8 @@ TOKENS = tokens_of(LENGTH)
 
 def scheme_checks(cfg: Config) -> Checks:
     """The checks of a scheme by name, in their order; cfg: resolved."""
-    T, rows = cfg.train.seq_len, max(cfg.train.batch_size, ROWS)
+    T = cfg.train.seq_len
+    rows = max(cfg.train.batch_size, ROWS)
     dims = Dims(cfg.model.d_model, cfg.model.n_heads, T, n_layers=layers_of(cfg))
     return {
         "shapes": lambda: shapes(config.build_position(cfg, dims), dims),
@@ -87,7 +88,8 @@ def shapes(scheme: PositionScheme, dims: Dims) -> None:
     T = 5
     x_BTD = torch.randn(2, T, dims.d_model)
     prepared = scheme.prepare(torch.arange(T), x_BTD.dtype)
-    at, bias = scheme.with_keys(prepared, torch.arange(1, T + 1)), scheme.bias(prepared, prepared)
+    at = scheme.with_keys(prepared, torch.arange(1, T + 1))
+    bias = scheme.bias(prepared, prepared)
     has_shape("embed", scheme.embed(x_BTD, at), x_BTD.shape)
     for number in range(dims.n_layers):
         own = scheme.for_layer(number, at, bias)
@@ -167,7 +169,8 @@ def in_parts(
     After the first part a row of the batch is dropped. pos: positions, [B, T] or [B, T, axes]
     """
     model.eval()
-    full_BTV, cache = model(tokens_BT, pos), model.new_cache(*tokens_BT.shape)
+    full_BTV = model(tokens_BT, pos)
+    cache = model.new_cache(*tokens_BT.shape)
     begin = 0
     for size in sizes:
         end = begin + size
@@ -241,7 +244,8 @@ def after_padding(model: Transformer) -> str | None:
 
 def gradients(model: Transformer) -> None:
     """Every parameter of the scheme is registered and gets a finite gradient."""
-    scheme, registered = model.position, vars(nn.Module())
+    scheme = model.position
+    registered = vars(nn.Module())
     remedy = "make it an nn.Parameter, nn.ParameterList or nn.ModuleList"
     for name in vars(scheme).keys() - registered.keys():
         for value in tree_leaves(vars(scheme)[name]):
@@ -270,7 +274,8 @@ def effect(model: Transformer, dims: Dims, tokens_BT: Tensor) -> None:
     """The scheme changes the logits of position=none, at the training length or twice it, if it can
     be compared with that.
     """
-    scheme, plain = model.eval().position, PositionScheme(dims)
+    scheme = model.eval().position
+    plain = PositionScheme(dims)
     layers = [scheme.in_layer(number) for number in range(dims.n_layers)]
     if type(scheme) is PositionScheme or scheme.several_axes:
         return

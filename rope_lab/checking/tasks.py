@@ -97,7 +97,8 @@ def positions(task: Task, seq_len: int) -> None:
         demand(same, f"{problem.prompt!r}: its positions are not those of task.positions(prompt)")
     pos = data.training_batch(task, 0, 0, 4, seq_len).pos
     if pos is not None:
-        shared, rows = (seq_len,), (4, seq_len)
+        shared = (seq_len,)
+        rows = (4, seq_len)
         fits = pos.shape == shared or (pos.dim() < 4 and pos.shape[:2] == rows)
         form = f"must be {list(shared)}, {list(rows)} or {[*rows, 'axes']}"
         demand(fits, f"text has positions {list(pos.shape)}, {form}")
@@ -154,7 +155,8 @@ def lengths(task: Task) -> str | None:
         return None
     if not hasattr(task, "possible_lengths"):
         return "eval.lengths needs the attribute possible_lengths: self.set_lengths(…) sets it"
-    usual, (_, most) = task.lengths[1], task.possible_lengths
+    usual = task.lengths[1]
+    _, most = task.possible_lengths
     longer = min(2 * usual, most)
     if longer == usual:
         return None

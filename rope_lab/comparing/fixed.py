@@ -64,7 +64,8 @@ def check_overrides(order: Order, study: Study) -> None:
 
 def check_text(study: Study, job: Job) -> None:
     """Raises ConfigError if a run of the plan would read another text than the plan names."""
-    planned, read = study.settings.get("task.corpus"), job.resolved.task.get("corpus")
+    planned = study.settings.get("task.corpus")
+    read = job.resolved.task.get("corpus")
     if planned and read not in (None, planned):
         raise ConfigError(f"task.path: is another text than the plan's, {planned}")
 

@@ -72,7 +72,8 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
     runs, state = rates.progress()
     if not state.missing:
         return
-    plan, before = rates.plan, list(runs.values())
+    plan = rates.plan
+    before = list(runs.values())
     if not before:
         check_own(plan.schemes, rates.common)
     grid, seeds = plan.grid, plan.seeds
@@ -88,7 +89,8 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
         seconds, source = seconds_of_ended(before, order.launcher)
     else:
         waiting = [rates.jobs[cell] for cell in state.missing]
-        seconds, source = run_seconds(waiting, order.launcher), "from a few steps"
+        seconds = run_seconds(waiting, order.launcher)
+        source = "from a few steps"
     asks(Bill("search", state.left, seconds, source, order.at_once))
 
 

@@ -101,7 +101,9 @@ def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
     """Keep the runs of a plan that have all ended, and write the verdict. Raises Stopped if they
     cannot be compared.
     """
-    rows, catalogue, every = order.folder / study.rows, Catalogue(), list(runs.values())
+    rows = order.folder / study.rows
+    catalogue = Catalogue()
+    every = list(runs.values())
     rows.mkdir(exist_ok=True)
     keep(every, rows)
     primary, *secondary = of_study(study, every, catalogue, order.folder / NAME)

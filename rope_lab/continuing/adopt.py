@@ -101,7 +101,8 @@ def _adopted(schemes: Sequence[str], parent: Parent) -> dict[str, Adopted]:
     Settings that the parents changed in their own scheme, such as its base, hold for others that
     have them too. Raises ConfigError.
     """
-    catalogue, kept = Catalogue(), _changed(parent)
+    catalogue = Catalogue()
+    kept = _changed(parent)
     found: dict[str, Adopted] = {AS_IS: Adopted({}, ())}
     for name in schemes:
         cfg = config.load(f"position={name}")

@@ -44,7 +44,8 @@ class Parent:
         """
         if setting := self.report.length["longest"]:
             return setting
-        task, name = config.build_task(self.cfg), self.cfg.names.task
+        task = config.build_task(self.cfg)
+        name = self.cfg.names.task
         if not task.longest_setting:
             raise ConfigError(f"task={name}: has no longest_setting; set_lengths, for one, sets it")
         setting = f"task.{task.longest_setting}"

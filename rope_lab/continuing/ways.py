@@ -50,7 +50,8 @@ def ways(parent: Parent, target: Target) -> list[Way]:
     """The ways that the parent's scheme has: all for rotary schemes of the class `Rotary`."""
     own = parent.cfg.position
     found = [Way(AS_IS, own)]
-    is_rotary, has_window = own.get("scaling") == "none", bool(own.get("window"))
+    is_rotary = own.get("scaling") == "none"
+    has_window = bool(own.get("window"))
     if is_rotary:
         for name, scaling in SCALINGS.items():
             scaled = {"scaling": scaling, "factor": target.factor, "original": target.trained}
@@ -63,7 +64,8 @@ def ways(parent: Parent, target: Target) -> list[Way]:
     if own.get("window", 0) is None and "every" not in own:
         found.append(Way(WINDOWS, own | {"window": target.trained}))
     if is_rotary:
-        none, dropped = {"_target_": _class_of(OF_NONE)}, {"names.position": OF_NONE.stem}
+        none = {"_target_": _class_of(OF_NONE)}
+        dropped = {"names.position": OF_NONE.stem}
         found.append(Way("DroPE", none, dropped, at_old_length=True))
         if not parent.cfg.model.qk_norm:
             normed = dropped | {"model.qk_norm": True}

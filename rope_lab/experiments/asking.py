@@ -94,7 +94,8 @@ def status_of(call: Callable[[], int | None]) -> tuple[int, str]:
     try:
         return call() or 0, ""
     except Stopped as stopped:
-        status, reason = stopped.status, str(stopped)
+        status = stopped.status
+        reason = str(stopped)
     except ConfigError as error:
         status, reason = EXIT_BAD_CONFIG, str(error)
     except OSError as error:

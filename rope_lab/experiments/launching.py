@@ -54,7 +54,9 @@ def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Jo
     placed = [["wandb.mode=disabled", *words, f"out={typed(folder / RUNS)}"] for words in every]
     jobs = []
     for job in compose_jobs(placed):
-        name, lr, seed = job.cfg.names.position, job.cfg.train.lr, job.cfg.seed
+        name = job.cfg.names.position
+        lr = job.cfg.train.lr
+        seed = job.cfg.seed
         label = f"{name} train.lr={lr:g} seed={seed}"
         jobs.append(replace(job, cfg=replace(job.cfg, plan=plan), label=label))
     return jobs
@@ -65,7 +67,8 @@ def ended(jobs: Sequence[Job], folder: Path) -> Ended:
     by_id = read_ended(folder / RUNS) if jobs else {}
     found: Ended = {}
     for job in jobs:
-        run, record = by_id.get(job.identity.run_id), job.record()
+        run = by_id.get(job.identity.run_id)
+        record = job.record()
         if run is None or record["status"] == "not run":  # or its parent was trained again
             continue
         if job.is_of_other_code(record):

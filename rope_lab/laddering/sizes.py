@@ -80,7 +80,8 @@ def sizes(text: str, usual: Config, tokens_per_parameter: float | None) -> list[
         raise ConfigError(f"--tokens-per-parameter {ratio:g}: {most}")
     if ratio is None:
         ratio = train.steps * per_step / parameters(model.d_model, model.n_layers)
-    width, found = model.d_model // model.n_heads, []
+    width = model.d_model // model.n_heads
+    found = []
     text = text or default(width)
     for word in dict.fromkeys(text.split(",")):
         match = SIZE.fullmatch(word.strip())
@@ -106,7 +107,8 @@ def carried(best: Sequence[float], every: Sequence[ModelSize]) -> list[float]:
     Beyond it is r₂ (N/N₂)^p, with the p that connects these two, but no rise and no fall faster
     than the square root: −½ ≤ p ≤ 0.
     """
-    (first, second), small = best, every[:SEARCHED]
+    first, second = best
+    small = every[:SEARCHED]
     growth = math.log(small[1].parameters / small[0].parameters)
     exponent = math.log(second / first) / growth if growth else 0.0
     exponent = min(max(exponent, STEEPEST), 0.0)

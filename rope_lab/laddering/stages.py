@@ -83,7 +83,8 @@ def climb(ladder: Ladder, asks: Asks) -> tuple[list[Rung], list[tuple[str, str]]
 
 def _rung(ladder: Ladder, number: int, rates: Rates) -> Rung:
     """The runs of one size, made if they are missing. Raises Stopped."""
-    size, cells = ladder.sizes[number], ladder.cells(number, rates)
+    size = ladder.sizes[number]
+    cells = ladder.cells(number, rates)
     jobs = ladder.jobs(size, cells)
     of_jobs = made(jobs, ladder.folder, ladder.launcher, f"size {size.name}", shows_scores=False)
     runs = {scheme: [] for scheme in ladder.schemes}
@@ -114,7 +115,8 @@ def _missing(ladder: Ladder, states: Sequence[SearchState]) -> list[int]:
         for number, state in enumerate(states):
             counts[number] += state.left
         return counts
-    rates, counts = ladder.rates([state.best for state in states]), []
+    rates = ladder.rates([state.best for state in states])
+    counts = []
     for number, size in enumerate(ladder.sizes):
         jobs = ladder.jobs(size, ladder.cells(number, rates))
         counts.append(len(missing(jobs, ladder.folder)))

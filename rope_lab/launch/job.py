@@ -51,7 +51,8 @@ def run_elsewhere(cfg: Config, prefix: str, launch: str) -> None:
         )
         return
     take_process()
-    stopping, requeue = Stop(), signal.getsignal(signal.SIGUSR2)
+    stopping = Stop()
+    requeue = signal.getsignal(signal.SIGUSR2)
     if callable(requeue):  # submitit's: the run is saved first
         signal.signal(signal.SIGUSR2, stopping.note)
     run(cfg, stopping, prefix, launch)

@@ -52,7 +52,8 @@ class Job:
 
     def is_of_other_code(self, record: Record) -> bool:
         """Whether its record, or a part of it if it was resumed, is of other code than today's."""
-        last, now = record["provenance"], provenance.code(self.cfg)
+        last = record["provenance"]
+        now = provenance.code(self.cfg)
         parts = [*last["earlier"], last]
         return any(provenance.differences(each, now) or provenance.edited(each) for each in parts)
 

@@ -122,7 +122,8 @@ def launch(
             _say_wandb(waiting[0].cfg)
             _begin(waiting, settings, stopping, shows_scores)
             for job in waiting:
-                before, now = records[job], job.record()
+                before = records[job]
+                now = job.record()
                 has_begun = now != before or not job.cfg.fresh
                 not_again = summary.NOT_AGAIN if before["status"] in OUTCOMES else "not run"
                 records[job] = now if has_begun else {"status": not_again}

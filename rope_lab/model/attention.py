@@ -42,7 +42,8 @@ def softmax_attention(
     sink: [H], the logarithm of a number that is added to the denominator of each head's softmax
     """
     q_BTHK, k_BTHK, v_BTHK = unpacked(heads)
-    T, read = v_BTHK.shape[1], 0 if cache is None else cache.length
+    T = v_BTHK.shape[1]
+    read = 0 if cache is None else cache.length
     if window is not None and read + T > window:  # −∞ for keys outside a query's window
         far_1TS = torch.ones(1, T, read + T, dtype=torch.bool, device=v_BTHK.device).tril(
             read - window
@@ -198,6 +199,7 @@ def linear_attention(
         sum_BTHK = phi_k.cumsum(dim=1)
         if cache is not None:
             sum_BTHK = sum_BTHK + cache.k_BHK.unsqueeze(1)
-            cache.kv_BHKK, cache.k_BHK = before[:, :, -1] + of_block[:, :, -1], sum_BTHK[:, -1]
+            cache.kv_BHKK = before[:, :, -1] + of_block[:, :, -1]
+            cache.k_BHK = sum_BTHK[:, -1]
             cache.length += T
         return o_BTHK / (phi_q * sum_BTHK).sum(-1, keepdim=True)

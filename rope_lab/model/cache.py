@@ -56,7 +56,8 @@ class KVCache(LayerCache):
 
     def add(self, k_BTHK: Tensor, v_BTHK: Tensor) -> tuple[Tensor, Tensor]:
         """Add T tokens; returns all keys and values so far, [B, H, S, K] each."""
-        begin, self.length = self.length, self.length + k_BTHK.shape[1]
+        begin = self.length
+        self.length = self.length + k_BTHK.shape[1]
         self.k_BHSK[:, :, begin : self.length] = k_BTHK.transpose(1, 2)
         self.v_BHSK[:, :, begin : self.length] = v_BTHK.transpose(1, 2)
         return self.k_BHSK[:, :, : self.length], self.v_BHSK[:, :, : self.length]
@@ -124,6 +125,7 @@ def convolved(name: str, x_BTX: Tensor, taps_NX: Tensor, cache: LayerCache | Non
     """Each feature's causal convolution over time, in float32 or wider; the last tap is of the
     token itself.
     """
-    n, T = len(taps_NX), x_BTX.shape[1]
+    n = len(taps_NX)
+    T = x_BTX.shape[1]
     x_BTX = with_before(name, x_BTX.to(wide(x_BTX.dtype)), n - 1, cache)
     return sum(taps_NX[i] * x_BTX[:, i : i + T] for i in range(n))

@@ -60,7 +60,8 @@ class Blockwise(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, do_BTHK: Tensor):
         bias, *saved = ctx.saved_tensors
-        wanted, H = bias is not None and ctx.needs_input_grad[0], do_BTHK.shape[2]
+        wanted = bias is not None and ctx.needs_input_grad[0]
+        H = do_BTHK.shape[2]
         function = backward_in_graph if torch.compiler.is_compiling() else backward
         d = function(do_BTHK, saved, bias if wanted else None, ctx.packed)
         dbias = d[-1] if wanted else None
@@ -78,7 +79,8 @@ def forward(heads: list[Tensor], bias: Tensor | None, low: torch.dtype) -> list[
     wide = torch.promote_types(q_BTHK.dtype, torch.float32)
     q_NTK, k_NTK, v_NTK = _by_head(q_BTHK, wide), _by_head(k_BTHK, wide), _by_head(v_BTHK, low)
     q_NTK *= K**-0.5
-    o_NTK, probabilities = torch.empty_like(v_NTK), []
+    o_NTK = torch.empty_like(v_NTK)
+    probabilities = []
     bias_TT = None if bias is None else bias.expand(*bias.shape[:-2], T, T)
     # Added faster than filled in.
     future = torch.full((BLOCK, BLOCK), -torch.inf, dtype=wide).triu(1)
@@ -111,12 +113,10 @@ def backward(
     dq_NTK, dk_NTK, dv_NTK = d_3NTK
     dbias = None if bias is None else torch.zeros_like(bias)
     for p, (begin, end) in zip(reversed(probabilities), reversed(_blocks(T)), strict=True):
-        do, q, k_NSK, v_NSK = (
-            do_NTK[:, begin:end],
-            q_NTK[:, begin:end],
-            k_NTK[:, :end],
-            v_NTK[:, :end],
-        )
+        do = do_NTK[:, begin:end]
+        q = q_NTK[:, begin:end]
+        k_NSK = k_NTK[:, :end]
+        v_NSK = v_NTK[:, :end]
         _product(dv_NTK[:, :end], p.transpose(1, 2), do, add=end < T)
         ds = torch._softmax_backward_data(torch.bmm(do, v_NSK.transpose(1, 2)), p, -1, p.dtype)
         _product(dq_NTK[:, begin:end], ds, k_NSK, add=False)

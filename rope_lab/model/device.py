@@ -68,7 +68,8 @@ def ahead(make: Callable[[int], Any]) -> Callable[[int], Any]:
     begun = functools.lru_cache(2)(lambda k: thread.submit(make, k))
 
     def made(k: int) -> Any:
-        now, _ = begun(k), begun(k + 1)
+        now = begun(k)
+        _ = begun(k + 1)
         return now.result()
 
     return made

@@ -24,12 +24,11 @@ class Layer(nn.Module):
     def __init__(self, attention: str, d_model: int, n_heads: int, norm: str, dropout: float):
         super().__init__()
         self.pre = norm == "pre"
-        self.norm1, self.attention = (
-            nn.LayerNorm(d_model),
-            Attention(attention, d_model, n_heads),
-        )
+        self.norm1 = nn.LayerNorm(d_model)
+        self.attention = Attention(attention, d_model, n_heads)
         self.norm2 = nn.LayerNorm(d_model)
-        self.up, self.down = Linear(d_model, 4 * d_model), Linear(4 * d_model, d_model)
+        self.up = Linear(d_model, 4 * d_model)
+        self.down = Linear(4 * d_model, d_model)
         self.dropout = nn.Dropout(dropout)
         self.convs = nn.ModuleDict()
 
@@ -91,7 +90,8 @@ class Attention(nn.Module):
         self.conv: CausalConv | None = None
         self.gate: Linear | None = None
         self.sink_H: nn.Parameter | None = None
-        self.qkv, self.out = Linear(d_model, 3 * d_model), Linear(d_model, d_model)
+        self.qkv = Linear(d_model, 3 * d_model)
+        self.out = Linear(d_model, d_model)
 
     def forward(
         self,

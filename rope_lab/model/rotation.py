@@ -29,7 +29,9 @@ def rotate(x: Tensor, e: Tensor | None, pairs: Pairs = "neighbours") -> Tensor:
     """
     if e is None:
         return x
-    x, C, (cos, sin) = x.to(e.dtype), e.shape[-2], e.unbind(-1)
+    x = x.to(e.dtype)
+    C = e.shape[-2]
+    cos, sin = e.unbind(-1)
     if pairs == "halves":
         a, b, rest = x.tensor_split((C, 2 * C), dim=-1)
         return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
@@ -82,7 +84,8 @@ def scaled(
             width * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(base))
             for rotations in (32, 1)
         ]
-        first, last = max(math.floor(pair_of[0]), 0), min(math.ceil(pair_of[1]), width - 1)
+        first = max(math.floor(pair_of[0]), 0)
+        last = min(math.ceil(pair_of[1]), width - 1)
         share_C = (
             (torch.arange(width // 2, dtype=torch.float64) - first) / max(last - first, 0.001)
         ).clamp(0, 1)

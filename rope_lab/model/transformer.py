@@ -79,9 +79,11 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.unembedding = Linear(d_model, vocabulary)
         self.dropout = nn.Dropout(dropout)
-        self.scale, bound = 1.0, d_model**-0.5
+        self.scale = 1.0
+        bound = d_model**-0.5
         if init == "xavier":
-            self.scale, bound = d_model**0.5, (3 / d_model) ** 0.5
+            self.scale = d_model**0.5
+            bound = (3 / d_model) ** 0.5
             for matrix in (p for p in self.parameters() if p.dim() == 2):
                 nn.init.xavier_uniform_(matrix)
         self.position = position
@@ -107,7 +109,9 @@ class Transformer(nn.Module):
 
         Raises ConfigError if linear attention does not support the scheme.
         """
-        at, widths, lacks = self.position.prepare(torch.arange(2), torch.float32), [], ""
+        at = self.position.prepare(torch.arange(2), torch.float32)
+        widths = []
+        lacks = ""
         bias_of_all = self.position.bias(at, at)
         at_queries = self.position.with_keys(at, torch.arange(1, 3))
         x = torch.zeros(1, 2, d_model)
@@ -183,7 +187,8 @@ class Transformer(nn.Module):
 
     def _check_length(self, given: Tensor | None, tokens: int) -> None:
         """Raise TooLong if a position is beyond the scheme's limit."""
-        limit, end = self.position.max_len, tokens
+        limit = self.position.max_len
+        end = tokens
         if limit is not None and given is not None:
             first = given[..., 0] if given.dim() == 3 else given
             end = int(first.max()) + 1
@@ -198,7 +203,8 @@ class Transformer(nn.Module):
         """The number of keys that each query sees, [T] or [B, T]; and −∞ for keys of other
         documents, [B, 1, T, S], or None.
         """
-        begin, T = 0 if cache is None else cache[0].length, tokens_BT.shape[1]
+        begin = 0 if cache is None else cache[0].length
+        T = tokens_BT.shape[1]
         if documents_BT is None:
             return torch.arange(begin + 1, begin + T + 1, device=tokens_BT.device), None
         if self.layers[0].attention.linear:
@@ -214,8 +220,11 @@ class Transformer(nn.Module):
 
     def new_cache(self, rows: int, slots: int) -> Cache:
         """An empty cache with room for `slots` tokens in each of `rows` batch rows."""
-        weight, attention = self.unembedding.weight, self.layers[0].attention
-        size, kind, dtype = (rows, attention.n_heads), weight.device.type, weight.dtype
+        weight = self.unembedding.weight
+        attention = self.layers[0].attention
+        size = (rows, attention.n_heads)
+        kind = weight.device.type
+        dtype = weight.dtype
         cache = []
         if attention.linear:
             for k, v in self.widths:
@@ -245,7 +254,8 @@ class Transformer(nn.Module):
             return sum(first)
         needed = 0.0
         for number, (keys, values) in enumerate(self.widths):
-            scheme, heads = self.position.in_layer(number), self.layers[number].attention.kv_heads
+            scheme = self.position.in_layer(number)
+            heads = self.layers[number].attention.kv_heads
             width = keys + values if scheme.projects_values else max(keys, values)
             own = second[number] - first[number]
             needed += min(scheme.window or tokens, tokens) * (heads * width + own)
@@ -266,9 +276,11 @@ def positions(
     tokens_BT: Tensor, given: Tensor | None, cache: Cache | None
 ) -> tuple[Tensor, Tensor]:
     """The positions of new tokens, and of all tokens so far; one tensor if these are the first."""
-    begin, end = 0, tokens_BT.shape[1]
+    begin = 0
+    end = tokens_BT.shape[1]
     if cache is not None:
-        begin, end = cache[0].length, cache[0].length + end
+        begin = cache[0].length
+        end = cache[0].length + end
     if given is None:
         pos_T = torch.arange(begin, end, device=tokens_BT.device)
         pos_S = torch.arange(end, device=tokens_BT.device) if begin else pos_T

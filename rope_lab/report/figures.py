@@ -64,7 +64,8 @@ def of_attention(weights: AttentionWeights) -> list[Chart]:
     made = []
     for layer, (profiles, maps) in enumerate(zip(weights.by_distance, weights.maps, strict=True)):
         name = f"layer {layer + 1}"
-        lines, grid = attention.by_distance(profiles), attention.maps(maps, weights.every)
+        lines = attention.by_distance(profiles)
+        grid = attention.maps(maps, weights.every)
         made.append(_chart(lines, f"Attention by distance, {name}", BY_DISTANCE))
         made.append(_chart(grid, f"Attention maps, {name}", MAPS))
     return made

@@ -119,7 +119,8 @@ def _section(content: Content, shown: Setup | Sweep) -> Record:
 
 def _setup(setup: Setup) -> Record:
     """Every run with its value and origin, the settings of each scheme, and curves."""
-    measure, title = setup.measure, setup.catalogue.title
+    measure = setup.measure
+    title = setup.catalogue.title
     values, settings = [], {}
     for run, scheme in zip(setup.runs.run, setup.runs.scheme, strict=True):
         value = measure.times * run.metrics.get(measure.metric, math.nan)

@@ -77,7 +77,8 @@ def repeat(folder: Path) -> str:
     every = planned(folder, about)
     if found := of_rows(folder, about, every):
         raise ConfigError(f"{short_path(folder)} is refused: {first_three(found)}")
-    scheme, trainable = str(folder / about["scheme"]), {}
+    scheme = str(folder / about["scheme"])
+    trainable = {}
     for task in every:
         jobs = jobs_of(scheme, task, corpus_of(task), folder)
         with suppress(MissingText):  # the text need not be on this machine
@@ -128,7 +129,8 @@ def write() -> None:
         rows = [replace(run, position=folder.name) for run in read_kept(folder)[0]]
         every += as_if_kept(rows, kept)
         lines.append(_line(folder, entry(folder)))
-    setups, scales = setups_of(every, Catalogue()), PROTOCOL["tasks"]
+    setups = setups_of(every, Catalogue())
+    scales = PROTOCOL["tasks"]
     every_column = all_columns(setups)
     shown = [each for each in every_column if scales.get(each.setup.task) == each.setup.scale]
     more = ["## Entries", "\n".join(lines)] if lines else []
@@ -139,7 +141,8 @@ def write() -> None:
 def _line(folder: Path, about: Record) -> str:
     """An entry in Markdown: its file, whose it is, its verdicts and objections to it."""
     place = f"board/{folder.name}"
-    by, date = escaped(str(about.get("by") or "anonymous")), escaped(str(about.get("date", "")))
+    by = escaped(str(about.get("by") or "anonymous"))
+    date = escaped(str(about.get("date", "")))
     parts = [f"- [{folder.name}]({place}/{about['scheme'].partition(':')[0]}), {by}, {date}"]
     for path, result in verdicts(folder, about).items():
         theirs = Catalogue().title(scheme_of(result.comparison.theirs.scheme))

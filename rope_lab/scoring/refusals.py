@@ -58,7 +58,8 @@ def entry(folder: Path) -> Record:
     path = folder / ENTRY
     try:
         about = yaml.safe_load(path.read_text("utf-8"))
-        scheme, rule = str(about["scheme"]), about["rule"]
+        scheme = str(about["scheme"])
+        rule = about["rule"]
     except (OSError, yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
         raise ConfigError(f"{short_path(path)}: cannot be read ({type(error).__name__})") from None
     if rule != PROTOCOL["rule"]:
@@ -163,7 +164,8 @@ def _flaw_of_origin(run: Run, job: Job | None, scheme: str) -> str:
         return "is not a run of the protocol"
     if run.plugin != job.identity.code or run.mixed or run.numerics != NUMERICS:
         return f"was trained with other code than {scheme}, or other versions of what it imports"
-    asked, found = job.identity, identify(run.task, run.position, run.seed, run.settings)
+    asked = job.identity
+    found = identify(run.task, run.position, run.seed, run.settings)
     of_run = (run.position, run.scale, _of_recipe(found.settings))
     if of_run != (asked.position, job.cfg.names.scale, _of_recipe(asked.settings)):
         return "has other settings than the protocol"

@@ -73,7 +73,8 @@ def write(page: Path, shown: list[Column], head: str, *more: str) -> Table:
                 text = f"{found.mean:.3f}{wide}{mark(each, scheme)}"
                 cells.append((row["scheme"], each.title, found.mean, text))
         rows.append(row)
-    table, ranks = Table(rows), order(tasks, catalogue)
+    table = Table(rows)
+    ranks = order(tasks, catalogue)
     parts = [head, *ranks, *more, markdown(table), bullets(map(origin, tasks))]
     figure = render.svg(heat.scores(cells, [each.title for each in shown]))
     write_page(page, parts, {page.with_suffix(".svg").name: figure})
@@ -114,7 +115,8 @@ def schemes(tasks: list[Column], catalogue: Catalogue) -> list[str]:
 def origin(column: Column) -> str:
     """The recipe of a column, its learning rate and its seeds."""
     setup = column.setup
-    rate, seeds = setup.settings["train.lr"], numbers(set(setup.finished.seed))
+    rate = setup.settings["train.lr"]
+    seeds = numbers(set(setup.finished.seed))
     return f"{column.title}: recipe {setup.recipe_id}, learning rate {rate:g}, seeds {seeds}"
 
 

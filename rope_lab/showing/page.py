@@ -166,7 +166,8 @@ def costs(shown: Shown) -> Table:
 
 def results(shown: Shown) -> list[str]:
     """Scores and planned tests; a sentence if there are none."""
-    name, kept = shown.facts.name, shown.measured
+    name = shown.facts.name
+    kept = shown.measured
     parts = ["## Scores"]
     table = measured.scores(name, kept)
     none_yet = f"None yet: `rope-lab score {shown.quoted}` makes them."

@@ -125,7 +125,9 @@ def ranked(column: Column, catalogue: Catalogue, twins: dict[str, list[Column]])
     """The pairs of a column: both with searched learning rates, or both at the recipe's, and if
     possible from the same hardware. Variants without a title of their own are left out.
     """
-    pairs, searched, baseline = {}, set(), catalogue.baseline
+    pairs = {}
+    searched = set()
+    baseline = catalogue.baseline
     for name in column.scores:
         titled = " " not in name or name in catalogue.schemes
         if name == baseline or not titled:
@@ -148,7 +150,8 @@ def ranked(column: Column, catalogue: Catalogue, twins: dict[str, list[Column]])
 def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str]:
     """A task: the schemes ahead of the baseline in a table, the others in sentences."""
     column, catalogue = ranked.column, measured.catalogue
-    variant, is_searched = column.setup.variant, catalogue.baseline in column.searched
+    variant = column.setup.variant
+    is_searched = catalogue.baseline in column.searched
     parts = [f"### {column.title}"]
     if variant:
         parts.append(f"Not today's recipe, but with {escaped(variant)}.")
@@ -157,7 +160,8 @@ def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str
     parts.append(f"RoPE scores {usual.mean:.3f} {rates}.")
     alike = [name for name in ranked.gains if is_searched == (name in ranked.searched)]
     outcomes = by_outcome(alike, ranked, measured)
-    best, outcomes[HIGHER] = outcomes[HIGHER][:BEST], outcomes[HIGHER][BEST:]
+    best = outcomes[HIGHER][:BEST]
+    outcomes[HIGHER] = outcomes[HIGHER][BEST:]
     rows = [row(name, ranked, every, measured) for name in best]
     parts.append(markdown(Table(rows)) or "No scheme is shown to score higher.")
     parts += sentences("", outcomes, ranked, measured)
@@ -213,9 +217,11 @@ def higher(name: str, ranked: Ranked, measured: Measured) -> str:
 
 def row(name: str, ranked: Ranked, every: list[Ranked], measured: Measured) -> dict[str, str]:
     """A scheme that is ahead, with the numbers of its planned test if it has one of this score."""
-    catalogue, time = measured.catalogue, costs.most_time(name)
+    catalogue = measured.catalogue
+    time = costs.most_time(name)
     tests = tests_of(name, ranked.column, measured)
-    shown, sure = ranked, seeds_and_rates(name, ranked)
+    shown = ranked
+    sure = seeds_and_rates(name, ranked)
     if len(tests) == 1 and is_at_scale(tests[0], ranked.column):
         shown = Ranked(ranked.column, {name: as_scores(tests[0])}, {name})
         before = f"before it, exploratory: {ranked.means(name)}, {sure}"

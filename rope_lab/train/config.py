@@ -89,7 +89,8 @@ def compose(words: Iterable[str]) -> DictConfig:
 
     The Hydra state of a calling program, such as a user's own, is restored.
     """
-    outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().hydra = None
     try:
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             return hydra.compose("config", [*words], return_hydra_config=True)
@@ -141,7 +142,8 @@ def _checked(settings: dict[str, Any], **more: Any) -> Config:
 def _reason(error: ValidationError) -> str:
     """The first of pydantic's errors in one line."""
     first = error.errors()[0]
-    key, value = ".".join(part for part in first["loc"] if isinstance(part, str)), first["input"]
+    key = ".".join(part for part in first["loc"] if isinstance(part, str))
+    value = first["input"]
     if first["type"] == "missing":
         return f"{key}: not set; rope-lab train --help shows every setting"
     if first["type"] in ("unexpected_keyword_argument", "dataclass_type"):

@@ -27,9 +27,8 @@ SHOWN = {
     "eval/accuracy": ("accuracy", percent),
 }
 BETWEEN = " · "  # the parts of a line
-SILENCE = (
-    10.0  # seconds without a line, or a hundredth of the run's time, before its progress is printed
-)
+# Seconds without a line, or a hundredth of the run's time, before its progress is printed.
+SILENCE = 10.0
 
 
 class Progress:
@@ -46,14 +45,16 @@ class Progress:
         """
         if not self.shows_scores:
             metrics = {}
-        now, line = time.monotonic(), values(metrics)
+        now = time.monotonic()
+        line = values(metrics)
         if "train/loss" in metrics:
             self.loss = f"train loss {metrics['train/loss']:.3f}"
         if not line and (
             now - self.spoke < max(SILENCE, (now - self.since) / 100) or step == self.steps
         ):
             return
-        self.spoke, parts = now, [f"step {step:>{len(str(self.steps))}}", line or self.loss]
+        self.spoke = now
+        parts = [f"step {step:>{len(str(self.steps))}}", line or self.loss]
         if self.begun < step < self.steps:
             each = (now - self.since) / (step - self.begun)
             parts.append(f"{timedelta(seconds=round(each * (self.steps - step)))} left")
@@ -77,7 +78,8 @@ def fitted(prefix: str, line: str) -> str:
 
 def broken(line: str) -> str:
     """A line; in a narrower terminal several, broken between its parts if possible."""
-    width, parts = screen_width(), line.split(BETWEEN)
+    width = screen_width()
+    parts = line.split(BETWEEN)
     lines = parts[:1]
     for part in parts[1:]:
         longer = lines[-1] + BETWEEN + part
@@ -131,8 +133,10 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     """The results of a run; unless it is one of several, also the folder of its records and how to
     try it.
     """
-    status, finished = content["status"], content["status"] == "finished"
-    steps, seconds = content["progress"]["steps"], round(content["progress"]["seconds"])
+    status = content["status"]
+    finished = content["status"] == "finished"
+    steps = content["progress"]["steps"]
+    seconds = round(content["progress"]["seconds"])
     head = f"{status} after {steps:,} steps, {timedelta(seconds=seconds)}"
     lines = _scores(cfg, content) if cfg.shows_scores else []
     lines.append(plain(content.get("error", "")))
@@ -151,7 +155,8 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
 def _scores(cfg: Config, content: dict[str, Any]) -> list[str]:
     """The lines with the metrics of a run."""
     lines = [_last_evaluation(cfg, content), *_at_lengths(content)]
-    finished, floor = content["status"] == "finished", content["floor"]["loss"]
+    finished = content["status"] == "finished"
+    floor = content["floor"]["loss"]
     if finished and content["metrics"]["eval/loss"] < LEAKS * floor:
         lines.append(
             f"below the Bayes-optimal loss of {floor:.4f}: does the model see later tokens? "
@@ -162,7 +167,8 @@ def _scores(cfg: Config, content: dict[str, Any]) -> list[str]:
 
 def _last_evaluation(cfg: Config, content: dict[str, Any]) -> str:
     """The metrics of a run's last evaluation in one line; empty before the first."""
-    metrics, finished = content["metrics"], content["status"] == "finished"
+    metrics = content["metrics"]
+    finished = content["status"] == "finished"
     line = values(metrics)
     if "eval/accuracy" in metrics:
         problems = cfg.eval.problems

@@ -15,9 +15,8 @@ from rope_lab.tasks.task import Problem, Task, Text
 # Streams, the uses of random numbers. A stream's number is part of every recorded run: never reuse
 # one.
 INITIAL_WEIGHTS, SCHEME_WEIGHTS, TRAINING_TEXT, DROPOUT, POSITIONS = range(5)
-EVALUATION_SEED = (
-    20_220_622  # one for all runs: every scheme and seed meets the same problems and the same text
-)
+# One for all runs: every scheme and seed meets the same problems and the same text.
+EVALUATION_SEED = 20_220_622
 EVALUATION_TEXT, EVALUATION_PROBLEMS, EVALUATION_POSITIONS = range(3)
 
 IGNORED = -100  # a target that no loss counts
@@ -185,5 +184,6 @@ def _batch(text: Text, counted: np.ndarray) -> Batch:
         pos = _as_positions(pos[:-1] if pos.ndim == 1 else pos[:, :-1])
     if documents is not None:
         documents = torch.from_numpy(documents[:, :-1].astype(np.int64))
-    inputs, targets = tokens[:, :-1].copy(), targets[:, 1:].copy()
+    inputs = tokens[:, :-1].copy()
+    targets = targets[:, 1:].copy()
     return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), pos, documents)

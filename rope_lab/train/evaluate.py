@@ -127,7 +127,8 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
         some = text.batch.rows(begin, begin + rows)
         counted = some.targets_BT != data.IGNORED
         logits_BTV = model(some.inputs_BT, **some.given)
-        logits_NV, targets_N = logits_BTV[counted].float(), some.targets_BT[counted]
+        logits_NV = logits_BTV[counted].float()
+        targets_N = some.targets_BT[counted]
         nats.append(F.cross_entropy(logits_NV, targets_N, reduction="none").cpu().double())
         right.append((logits_NV.argmax(-1) == targets_N).cpu())
     return torch.cat(nats), torch.cat(right), text.answer_position_BT[text.answer_position_BT > 0]
@@ -248,7 +249,8 @@ def _written(
     """Completions of `some`: greedy, up to the longest right one of `every`; sampled if nothing is
     graded.
     """
-    longest, choose = max(p.length - p.prompt_length for p in every), likeliest
+    longest = max(p.length - p.prompt_length for p in every)
+    choose = likeliest
     if not task.grades:
         longest, choose = max_len, sampled()
     prompts = [p.tokens[: p.prompt_length] for p in some]

@@ -91,7 +91,8 @@ def _generate(
 
     pos: positions of prompts and completions, [B, T] or [B, T, axes], or None
     """
-    device, lengths = model.embedding.weight.device, [len(prompt) for prompt in prompts]
+    device = model.embedding.weight.device
+    lengths = [len(prompt) for prompt in prompts]
     prompt_B = torch.tensor(lengths, device=device)
     tokens_BT = F.pad(pad(prompts), (0, longest)).to(device)
     slots = min(max(lengths) + longest, max_len)

@@ -24,7 +24,8 @@ WIDEST, COLUMN = 80, 30  # of a line; where explanations begin
 
 def text(overrides: list[str]) -> str:
     """The help, with the values that `overrides` give. Raises ConfigError."""
-    lines, cfg = [], load(*overrides)
+    lines = []
+    cfg = load(*overrides)
     for group, name in vars(cfg.names).items():
         files = choices(f"recipe/{cfg.names.task}" if group == "scale" else group)
         lines += _line(f"{group}={name}", " | ".join(sorted({name, *files})))
@@ -66,7 +67,8 @@ def _width() -> int:
 
 def _line(setting: str, meaning: str) -> list[str]:
     """A setting and, beside it, its meaning."""
-    begin, indent = setting.ljust(COLUMN - 1) + " ", " " * COLUMN
+    begin = setting.ljust(COLUMN - 1) + " "
+    indent = " " * COLUMN
     lines = textwrap.wrap(meaning, _width(), initial_indent=begin, subsequent_indent=indent)
     return lines or [setting]
 

@@ -93,8 +93,10 @@ def find_class(group: str, node: dict[str, Any], allowed: Allowed) -> type:
     """The class that `node` names, from our packages or an allowed one; others are not imported.
     Raises ConfigError.
     """
-    target, kind = str(node.get("_target_")), SWAPPED[group.partition(".")[0]]
-    key, package = f"{group}._target_={show(target)}", target.partition(".")[0]
+    target = str(node.get("_target_"))
+    kind = SWAPPED[group.partition(".")[0]]
+    key = f"{group}._target_={show(target)}"
+    package = target.partition(".")[0]
     if allowed is not None and package not in (*OURS, *import_allowed(allowed)):
         trust = f"name your file, {group}=./{package}.py; of a record: --allow {package}.py"
         raise ConfigError(f"{key}: is not in {' or '.join(OURS)}; {trust}")

@@ -127,14 +127,16 @@ def with_parent(cfg: Config) -> Config:
             )
         return cfg
     folder = Path(cfg.init_from).expanduser()
-    key, content = f"init_from={cfg.init_from}", record_of(folder)
+    key = f"init_from={cfg.init_from}"
+    content = record_of(folder)
     if content["status"] != "finished":
         raise ConfigError(
             f"{key}: this run is {content['status']}; finish it, or take one that is finished"
         )
     if content["task"] != cfg.names.task:
         raise ConfigError(f"{key}: was trained on another task; set task={content['task']}")
-    theirs, ours = BACKFILLED | flat(content["config"]), flat(asdict(cfg))
+    theirs = BACKFILLED | flat(content["config"])
+    ours = flat(asdict(cfg))
     _check_model(key, theirs, ours)
     if content["seed"] != cfg.seed:  # children are paired by seed
         raise ConfigError(f"{key}: is of seed {content['seed']}; set seed={content['seed']}")

@@ -32,9 +32,8 @@ from rope_lab.train.trainer import (
     write_samples,
 )
 
-SAVE_SECONDS = (
-    300  # a checkpoint is written at each evaluation, and whenever the last one is older than this
-)
+# A checkpoint is written at each evaluation, and whenever the last one is older than this.
+SAVE_SECONDS = 300
 
 
 @dataclass
@@ -48,7 +47,8 @@ class State:
 
     def progress(self, cfg: Config) -> dict[str, Any]:
         """The progress in every unit that papers count in."""
-        sequences, seconds = self.step * cfg.train.batch_size, round(self.seconds, 3)
+        sequences = self.step * cfg.train.batch_size
+        seconds = round(self.seconds, 3)
         tokens = sequences * cfg.train.seq_len
         return {"steps": self.step, "sequences": sequences, "tokens": tokens, "seconds": seconds}
 
@@ -66,7 +66,8 @@ def train(
     Raises ConfigError before anything is written if `cfg` cannot be run, and RunFailed if the run
     cannot continue.
     """
-    cfg, stopping = resolve(cfg), stopping or Stop()
+    cfg = resolve(cfg)
+    stopping = stopping or Stop()
     identity = config.identity(cfg)
     folder = run_folder.out_folder(cfg) / identity.run_name
     with in_one_line(cfg), torch_state.standard():
@@ -103,7 +104,8 @@ def begin_or_resume(
     """Load the run's last checkpoint, if there is one, and record the run's description and its
     `launch`. Returns its progress.
     """
-    cfg, code = trainer.cfg, provenance.code(trainer.cfg)
+    cfg = trainer.cfg
+    code = provenance.code(trainer.cfg)
     start = trainer.states() | {
         "step": 0,
         "seconds": 0.0,
@@ -186,7 +188,8 @@ def loop(
     """Train from `state` to the last step, or to the step of a signal. Returns the last
     evaluation.
     """
-    cfg, began = trainer.cfg, time.monotonic() - state.seconds
+    cfg = trainer.cfg
+    began = time.monotonic() - state.seconds
     saved, evaluation = time.monotonic(), None
 
     def report(metrics: dict[str, float]) -> None:

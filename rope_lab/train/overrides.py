@@ -97,7 +97,8 @@ def expand(words: Sequence[str]) -> list[list[str]]:
 
 
 def _values(override: Override) -> list[str]:
-    text, value = override.input_line, override.value()
+    text = override.input_line
+    value = override.value()
     if not override.is_sweep_override():
         return [text]
     try:
@@ -127,7 +128,9 @@ def for_hydra(words: Sequence[str]) -> tuple[list[str], list[Override], list[str
         raise ConfigError(f"{hydra[0]}: {chooses}")
     composed, values, files = [], [], []
     for override in parse(words):
-        key, text, value = override.key_or_group, override.input_line, override.value()
+        key = override.key_or_group
+        text = override.input_line
+        value = override.value()
         _check_one_value(override)
         file = FILE.fullmatch(str(value)) if key in SWAPPED and value else None
         if file:
@@ -216,7 +219,8 @@ def meant(key: str) -> str:
     """A hint at the settings that a mistyped `key` may mean, by their names or explanations."""
     if within := [name for name in SETTINGS if name.startswith(f"{key}.")]:
         return f"{key} is a group of settings: {', '.join(within)}"
-    name, words = _setting(key.replace("/", ".")), key.rpartition(".")[2].replace("_", " ")
+    name = _setting(key.replace("/", "."))
+    words = key.rpartition(".")[2].replace("_", " ")
     meaning = [name for name, help in SETTINGS.items() if " " in words and words in help]
     close = [name] if name else meaning or near(key, [*SETTINGS, *GROUPS])
     hint = f"did you mean {' or '.join(close[:3])}?" if close else HELP

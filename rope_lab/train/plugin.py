@@ -53,7 +53,8 @@ IMPORTED: set[str] = set()  # top-level modules that a plug-in loaded, and not t
 
 def import_file(path: Path) -> str:
     """Import a file as the module of its name, once in a process; that name. Raises ConfigError."""
-    name, file = path.stem, path.resolve()
+    name = path.stem
+    file = path.resolve()
     if not file.is_file():
         raise ConfigError(f"there is no such file in {file.parent}")
     if not re.fullmatch(NAME, name, re.ASCII):
@@ -98,7 +99,9 @@ def sources(file: Path) -> dict[str, bytes]:
     file = file.expanduser().resolve()
     if not file.is_file():
         raise ConfigError(f"{file}: there is no such file")
-    waiting, contents, seen = [file.stem], {}, set(OURS)
+    waiting = [file.stem]
+    contents = {}
+    seen = set(OURS)
     with beside(file):
         while waiting:
             name = waiting.pop()
@@ -136,7 +139,8 @@ def _python_files(place: Path) -> list[Path]:
 
 def _load(name: str, path: Path) -> None:
     """Load a file as a module and note its code. Raises ConfigError."""
-    before, file = set(sys.modules), path.resolve()
+    before = set(sys.modules)
+    file = path.resolve()
     spec = importlib.util.spec_from_file_location(name, file, loader=FromSource(name, str(file)))
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
@@ -224,7 +228,8 @@ def _read(name: str) -> Code:
     places = _places(name)
     if any(INSTALLED.intersection(place.parts) for place in places):
         return Code(_versions(name), set(), _spec(name))
-    lines, imports = [], set[str]()
+    lines = []
+    imports = set[str]()
     for place in places:
         for path in _python_files(place):
             source = path.read_bytes()

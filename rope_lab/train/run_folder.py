@@ -250,7 +250,8 @@ def newest_checkpoint(
     Raises ConfigError if none can be trusted, or it is of another run, task `version` or code than
     `code`, if given.
     """
-    before, saved = read(folder), checkpoint.load(folder)
+    before = read(folder)
+    saved = checkpoint.load(folder)
     if saved is None:
         if before and before["checkpoint"]:
             raise ConfigError(f"{folder}: its checkpoints are gone: {OVER}")

@@ -159,9 +159,8 @@ class Config(Settings):
     """
 
     names: Names
-    parent: dict[str, str | int] | None = (
-        None  # ids and scheme of the run of init_from, and its steps
-    )
+    # Ids and scheme of the run of init_from, and its steps.
+    parent: dict[str, str | int] | None = None
     # Files, and packages besides rope_lab and tasks, whose classes task and position may name:
     # their code runs.
     allowed_packages: list[str] = dataclasses.field(default_factory=list)

@@ -145,7 +145,8 @@ def build(cfg: Config) -> Trainer:
     """Task, problems, model and optimizer of a resolved `cfg`. Raises ConfigError if they cannot be
     built.
     """
-    device, train = torch.device(cfg.device), cfg.train
+    device = torch.device(cfg.device)
+    train = cfg.train
     if cfg.threads:
         if cfg.threads > CORES:
             raise ConfigError(f"threads={cfg.threads}: this process may use {CORES} cores")
@@ -183,7 +184,8 @@ def check_compiler(device: torch.device, setting: bool | str) -> None:
     def compiled(zero: Tensor) -> Tensor:
         return zero + torch.compiler.is_compiling()
 
-    key, remedy = f"train.compile={show(setting)}", "train.compile=false trains without"
+    key = f"train.compile={show(setting)}"
+    remedy = "train.compile=false trains without"
     try:
         result = torch.compile(compiled)(torch.zeros(1, device=device))
     except Exception as error:  # of dynamo, of inductor, of a missing compiler
@@ -196,7 +198,8 @@ def _held_out(
     cfg: Config, task: Task, device: torch.device
 ) -> tuple[data.HeldOutText, list[Problem], data.Longer]:
     """The held-out text and problems of a run. Raises ConfigError if the task has too few."""
-    sizes, seq_len = cfg.eval, cfg.train.seq_len
+    sizes = cfg.eval
+    seq_len = cfg.train.seq_len
     most = sizes.problems_at_end or sizes.problems
     if most < sizes.problems:
         raise ConfigError(
@@ -218,7 +221,8 @@ def update(trainer: Trainer, step: int) -> tuple[float, float, float]:
 
     Raises Diverged, the weights unchanged, if the loss or a gradient is not finite.
     """
-    model, train = trainer.model, trainer.cfg.train
+    model = trainer.model
+    train = trainer.cfg.train
     # A parent has seen the batches before.
     number = step + (trainer.cfg.parent or {"steps": 0})["steps"]
     batch = trainer.batches(number).to(trainer.device)
@@ -264,7 +268,8 @@ def _backward(trainer: Trainer, batch: data.Batch, number: int, part: int) -> Te
         torch.manual_seed(seed)
     with autocast(trainer.cfg, trainer.device):
         logits_BTV = trainer.forward(own.inputs_BT, **own.given)
-    logits_NV, targets_N = logits_BTV.flatten(0, 1).float(), own.targets_BT.flatten()
+    logits_NV = logits_BTV.flatten(0, 1).float()
+    targets_N = own.targets_BT.flatten()
     nats = F.cross_entropy(logits_NV, targets_N, ignore_index=data.IGNORED, reduction="sum")
     loss = nats / (batch.targets_BT != data.IGNORED).sum()
     loss.backward()

@@ -32,7 +32,8 @@ def angles(pos_BT: Tensor, theta_C: Tensor) -> Tensor:
 
 def rotate(x_BTHK: Tensor, pos_BT: Tensor, theta_C: Tensor) -> Tensor:
     """Pairs (j, j + C) of the first 2C features, rotated by pos · θ (rotate-half, as in Llama)."""
-    C, angle = len(theta_C), angles(pos_BT, theta_C)
+    C = len(theta_C)
+    angle = angles(pos_BT, theta_C)
     cos, sin = angle.cos().to(x_BTHK), angle.sin().to(x_BTHK)
     a, b, rest = x_BTHK.split([C, C, x_BTHK.shape[-1] - 2 * C], dim=-1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)

@@ -23,7 +23,8 @@ class PositionAttention(nn.Module):
         bias: bool = False,
     ):
         super().__init__()
-        self.width, kv_heads = d_model // n_heads, kv_heads or n_heads
+        self.width = d_model // n_heads
+        kv_heads = kv_heads or n_heads
         self.q_proj = nn.Linear(d_model, n_heads * self.width, bias=bias)
         self.k_proj = nn.Linear(d_model, kv_heads * self.width, bias=bias)
         self.v_proj = nn.Linear(d_model, kv_heads * self.width, bias=bias)

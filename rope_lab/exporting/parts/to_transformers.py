@@ -73,7 +73,8 @@ def seen_keys(mask: Tensor | None, known: int, x_BTD: Tensor) -> Tensor:
 
     mask: [B, 1, T, S], true or 0 where it may; None: at all keys up to itself
     """
-    T, device = x_BTD.shape[1], x_BTD.device
+    T = x_BTD.shape[1]
+    device = x_BTD.device
     if mask is None:
         return torch.ones(1, T, known + T, dtype=torch.bool, device=device).tril(known)
     return mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] >= 0

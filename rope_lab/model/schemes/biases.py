@@ -99,7 +99,8 @@ class Fire(PositionScheme):
         self.network = nn.Sequential(
             nn.Linear(1, hidden), nn.ReLU(), nn.Linear(hidden, dims.n_heads)
         )
-        self.c, self.share = nn.Parameter(torch.tensor(c)), nn.Parameter(torch.tensor(1.0))
+        self.c = nn.Parameter(torch.tensor(c))
+        self.share = nn.Parameter(torch.tensor(1.0))
         self.threshold = threshold
 
     def bias(self, at_T: Tensor, at_S: Tensor) -> Tensor:

@@ -86,7 +86,9 @@ class SelectiveRoPE(PositionScheme):
         self.taps = nn.ParameterList(
             torch.empty(taps, H * C).uniform_(-bound, bound) for _ in range(dims.n_layers)
         )
-        self.theta_C, self.n_heads, self.values = frequencies(dims.d_head, base), H, values
+        self.theta_C = frequencies(dims.d_head, base)
+        self.n_heads = H
+        self.values = values
 
     def read(
         self, x_BTD: Tensor, at: Any, layer: int, cache: LayerCache | None
@@ -141,7 +143,8 @@ class CoPE(PositionScheme):
         with torch.autocast(q_BHTK.device.type, enabled=False):
             scores_BHTS = q_BHTK @ k_BHSK.mT / q_BHTK.shape[-1] ** 0.5
             p_BHTS = from_key(scores_BHTS.sigmoid()).clamp(max=at.shape[-1] - 1)
-            table_BHTP, below = q_BHTK @ at.to(q_BHTK.dtype), p_BHTS.detach().floor()
+            table_BHTP = q_BHTK @ at.to(q_BHTK.dtype)
+            below = p_BHTS.detach().floor()
             e_BHTS = table_BHTP.gather(-1, below.long()).lerp(
                 table_BHTP.gather(-1, p_BHTS.detach().ceil().long()), p_BHTS - below
             )
@@ -177,11 +180,13 @@ class ChangedKeys(PositionScheme):
         q_BHTK, k_BHSK, v_BHSK = gathered(heads, cache)
         T, S = q_BHTK.shape[2], k_BHSK.shape[2]
         bias = None if bias is None else bias.expand(*bias.shape[:-2], T, S)
-        keys, outputs = k_BHSK[:, :, : S - T], []
+        keys = k_BHSK[:, :, : S - T]
+        outputs = []
         with torch.autocast(q_BHTK.device.type, enabled=False):
             for begin in range(0, T, self.block):
                 here = slice(begin, min(begin + self.block, T))
-                before, end = S - T + begin, S - T + here.stop
+                before = S - T + begin
+                end = S - T + here.stop
                 own_at = tuple(x[:, :, here] for x in at)
                 own_keys = k_BHSK[:, :, before:end]
                 scores, keys = self.in_block(q_BHTK[:, :, here], own_keys, keys, own_at)
@@ -208,7 +213,9 @@ class PaTH(ChangedKeys):
         super().__init__(dims)
         if rank < 1 or taps < 1:
             raise ConfigError(f"position.rank={rank}, position.taps={taps}: must be at least 1")
-        D, layers, bound = dims.d_model, range(dims.n_layers), taps**-0.5
+        D = dims.d_model
+        layers = range(dims.n_layers)
+        bound = taps**-0.5
         self.project = nn.ModuleList(
             nn.Sequential(nn.Linear(D, rank, bias=False), nn.Linear(rank, D, bias=False))
             for _ in layers

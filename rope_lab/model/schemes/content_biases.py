@@ -44,7 +44,8 @@ class RelativeBias(PositionScheme):
             raise ConfigError(f"position.modes={modes}: must be at least 1")
         longest = dims.keys or dims.max_len
         self.extent = longest if extent is None else tokens_of(extent, dims, "position.extent")
-        self.modes, layers = modes, range(dims.n_layers)
+        self.modes = modes
+        layers = range(dims.n_layers)
         self.mixes = nn.ModuleList(
             nn.Linear(dims.d_model, dims.n_heads * modes, bias=False) for _ in layers
         )
@@ -89,7 +90,8 @@ class GrapeA(Alibi):
 
     def __init__(self, dims: Dims):
         super().__init__(dims)
-        shape, layers = (dims.n_heads, dims.d_head), range(dims.n_layers)
+        shape = (dims.n_heads, dims.d_head)
+        layers = range(dims.n_layers)
         self.v = nn.ParameterList(torch.randn(shape) / dims.d_head**0.5 for _ in layers)
         self.omega = nn.ParameterList(
             torch.full((dims.n_heads,), math.log(math.e - 1)) for _ in layers
@@ -138,7 +140,8 @@ class GrapeAP(PositionScheme):
         super().__init__(dims)
         if width < 2 or width % 2:
             raise ConfigError(f"position.width={width}: must be an even number of at least 2")
-        self.width, self.slopes_H11 = width, Alibi(dims).slopes_H11
+        self.width = width
+        self.slopes_H11 = Alibi(dims).slopes_H11
         self.paths = nn.ModuleList(
             nn.Linear(dims.d_model, dims.n_heads * width, bias=False) for _ in range(dims.n_layers)
         )

@@ -111,7 +111,8 @@ class Remapped(Rotary):
         return [Zone(n_T, i_S, is_near_TS), Zone(*far, ~is_near_TS)]
 
     def _chunks(self, n_T: Tensor, i_S: Tensor) -> list[Zone]:
-        size, last = self.near, self.original - 1
+        size = self.near
+        last = self.original - 1
         within_T, key_S = n_T % size, i_S % size
         before_T = (within_T + size).clamp(max=last)
         older_T = torch.full_like(n_T, last)

@@ -94,7 +94,8 @@ class RandomRotations(Rotary):
         step_NC = torch.randn(
             positions, dims.d_head // 2, generator=random, dtype=torch.float64, device="cpu"
         )
-        self.sum_NC, self.max_len = step_NC.cumsum(0), positions
+        self.sum_NC = step_NC.cumsum(0)
+        self.max_len = positions
 
     def angles_of(self, pos: Tensor, theta_PC: Tensor) -> Tensor:
         sum_TC = self.sum_NC[whole(pos, self, len(self.sum_NC)).to(self.sum_NC.device)]
@@ -123,9 +124,11 @@ class RoPEPlusPlus(Rotary):
         pairs: Pairs = "neighbours",
     ):
         super().__init__(dims, q=1, k=1, base=base, pairs=pairs)
-        D, own = dims.d_model, range(dims.n_layers) if queries == "own" else ()
+        D = dims.d_model
+        own = range(dims.n_layers) if queries == "own" else ()
         self.queries = nn.ModuleList(nn.Linear(D, D) for _ in own)
-        self.n_heads, self.projects_queries = dims.n_heads, queries == "own"
+        self.n_heads = dims.n_heads
+        self.projects_queries = queries == "own"
 
     def read(
         self, x_BTD: Tensor, at: tuple, layer: int, cache: LayerCache | None

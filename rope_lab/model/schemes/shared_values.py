@@ -41,7 +41,8 @@ class SharedKV(Rotary):
         super().__init__(
             dims, q=1, k=1, o=-1 if values == "back" else 0, base=base, fraction=fraction
         )
-        C, rotated = dims.d_head // 2, round(fraction * dims.d_head) // 2
+        C = dims.d_head // 2
+        rotated = round(fraction * dims.d_head) // 2
         self.theta = {
             part: F.pad(theta_C[:rotated], (C - rotated, 0)) for part, theta_C in self.theta.items()
         }

@@ -51,7 +51,8 @@ def check_alike(ways: Ways) -> None:
     """
     trained = {key: runs for key, runs in ways.items() if key.steps}
     for key, runs in trained.items():
-        control, other = trained[control_of(key)], next(iter(trained.values()))
+        control = trained[control_of(key)]
+        other = next(iter(trained.values()))
         for line in [*_unlike(runs, control, at_one_length=True), *_unlike(runs, other)]:
             raise ConfigError(f"{key.label} is no fair comparison: {line}; delete its runs")
 

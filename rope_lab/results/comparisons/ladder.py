@@ -111,7 +111,8 @@ def speedup(law: Law, loss: float, lead: float) -> float:
     loss: of the baseline at this size, L; for a loss of L − lead it needs
           C · ((L − floor) / (L − lead − floor))^(1/exponent)
     """
-    ours, theirs = loss - lead - law.floor, loss - law.floor
+    ours = loss - lead - law.floor
+    theirs = loss - law.floor
     if theirs <= 0:
         return math.nan
     if ours <= 0:

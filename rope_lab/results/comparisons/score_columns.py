@@ -111,7 +111,8 @@ def column(setup: Setup, setups: list[Setup], length: int | None = None) -> Colu
         table = pd.DataFrame(rates).sort_index(axis="columns").dropna()  # a row a seed
         if len(rates) == len(RATES) and len(table) >= FEWEST_SEEDS:
             searched[scheme] = _at_best_rate(table)
-            edges, means = {table.columns[0]: "lowest", table.columns[-1]: "highest"}, table.mean()
+            edges = {table.columns[0]: "lowest", table.columns[-1]: "highest"}
+            means = table.mean()
             best = means.index[means == means.max()]
             if len(best) == 1 and best[0] in edges:
                 at_edge[scheme] = edges[best[0]]
@@ -160,8 +161,10 @@ def mean_ranks(tasks: list[Column]) -> pd.DataFrame:
     rows = {}
     for name in table.mean().sort_values(kind="stable").index:
         best = next(iter(rows), name)
-        found, behind = t_interval(table[name]), t_interval(table[name] - table[best])
-        low, high = max(1.0, found.low), min(float(len(names)), found.high)
+        found = t_interval(table[name])
+        behind = t_interval(table[name] - table[best])
+        low = max(1.0, found.low)
+        high = min(float(len(names)), found.high)
         rows[name] = (found.mean, low, high, not behind.low > 0)
     return pd.DataFrame.from_dict(rows, "index", columns=["mean", "low", "high", "first"])
 

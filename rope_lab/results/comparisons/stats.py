@@ -53,7 +53,8 @@ def t_interval(values: Sequence[float]) -> Interval:
     """The mean of `values` with Student's t interval."""
     if not len(values):
         return NOTHING
-    mean, n = float(np.mean(values)), len(values)
+    mean = float(np.mean(values))
+    n = len(values)
     if n < 2:
         return Interval(mean, np.nan, np.nan, n)
     half = float(np.std(values, ddof=1)) / n**0.5 * float(stats.t.ppf((1 + LEVEL) / 2, n - 1))

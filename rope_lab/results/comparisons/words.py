@@ -5,21 +5,17 @@ import math
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, FEWEST_PAIRS
 
-CONFIRMED, REVERSED, REFUTED, UNDECIDED, OPEN = (
-    "confirmed",
-    "reversed",
-    "refuted at the published size",
-    "undecided",
-    "open",
-)
-AHEAD, BEHIND, UNSURE, NEITHER, NO_VERDICT, NOT_TESTED = (
-    "ahead",
-    "behind",
-    "unsure",
-    "neither learned it",
-    "no verdict",
-    "not tested",
-)
+CONFIRMED = "confirmed"
+REVERSED = "reversed"
+REFUTED = "refuted at the published size"
+UNDECIDED = "undecided"
+OPEN = "open"
+AHEAD = "ahead"
+BEHIND = "behind"
+UNSURE = "unsure"
+NEITHER = "neither learned it"
+NO_VERDICT = "no verdict"
+NOT_TESTED = "not tested"
 
 
 def plan_word(result: Result) -> str:

@@ -35,7 +35,8 @@ class Bill:
 
 def summed(bills: Sequence[Bill]) -> str:
     """A line for each bill, and their sum if all times are known."""
-    lines, hours = [str(bill) for bill in bills], [bill.hours for bill in bills]
+    lines = [str(bill) for bill in bills]
+    hours = [bill.hours for bill in bills]
     if None not in hours:
         lines.append(f"together: {duration(sum(hours))}")
     return "\n".join(lines)

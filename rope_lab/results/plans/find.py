@@ -46,7 +46,8 @@ def _fits(scheme: str, study: Study, run: Run) -> bool:
     position = position_of(scheme)
     if (run.task, run.scale, run.position) != (recorded_name(study.task), study.scale, position):
         return False
-    recorded, compared = run.settings | {"threads": run.threads}, {*study.planned(scheme)}
+    recorded = run.settings | {"threads": run.threads}
+    compared = {*study.planned(scheme)}
     if shipped(f"position/{position}"):  # one of ours
         compared |= {key for key in recorded if key.startswith(OF_SCHEME)}
     expected = _expected(study, scheme)

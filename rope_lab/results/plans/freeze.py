@@ -81,5 +81,6 @@ def _described(measure: Measure, report: TaskReport, schemes: list[str]) -> list
 
 def _seeds(seeds: Sequence[int]) -> str | list[int]:
     """`200-211` if none is left out."""
-    first, last = seeds[0], seeds[-1]
+    first = seeds[0]
+    last = seeds[-1]
     return f"{first}-{last}" if last - first + 1 == len(seeds) else list(seeds)

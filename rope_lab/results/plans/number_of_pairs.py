@@ -37,7 +37,8 @@ def number_of_pairs(
     if limit == 0:  # of few pairs, or of steps, which are known to one evaluation
         alike = "are alike: their spread is not known, and the plan has as many pairs as allowed."
         return at_most, f"{searched} {alike}"
-    pairs, spread = pairs_that_find(wanted, limit, at_most), spread_interval(differences)[0]
+    pairs = pairs_that_find(wanted, limit, at_most)
+    spread = spread_interval(differences)[0]
     finds = f"{detectable(pairs, limit, POWER):.{measure.digits}f} {measure.unit}"
     return pairs, (
         f"{searched} have a standard deviation of {spread:.3g}; with {LIMIT:.0%} confidence it is "

@@ -80,7 +80,8 @@ def read(plan: Path, catalogue: Catalogue) -> tuple[list[list[Result]], list[str
 
 
 def _comparison(study: Study, test: PlannedTest, found: Runs, catalogue: Catalogue) -> Comparison:
-    task, run = recorded_name(study.task), next(iter(found.values()), None)
+    task = recorded_name(study.task)
+    run = next(iter(found.values()), None)
     settings, data = (run.settings, run.data) if run else (study.settings, "")
     report = catalogue.report(task, {test.metric}, settings, data)
     measure = study.measure(test, report)

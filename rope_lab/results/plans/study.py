@@ -223,7 +223,8 @@ class Plan:
 
 def load(path: Path = PLAN) -> Plan:
     """Raises ConfigError, and OSError if the file cannot be read."""
-    text, name = path.read_text("utf-8", "replace"), short_path(path)
+    text = path.read_text("utf-8", "replace")
+    name = short_path(path)
     plan = from_yaml(Plan, text, name)
     known = [each.name for each in dataclasses.fields(Plan)]
     for key in yaml.safe_load(text):  # an earlier commit may have others

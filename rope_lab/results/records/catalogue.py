@@ -136,9 +136,12 @@ class Catalogue:
         Without a report, the first of `MEASURES` that the runs recorded is compared.
         """
         entry = self.tasks.get(task) or _unknown(task, metrics)
-        thresholds, named = entry.get("thresholds", []), entry.get("named", {})
+        thresholds = entry.get("thresholds", [])
+        named = entry.get("named", {})
         has_corpus = any(key.endswith(".corpus") for key in named)
-        title, elsewhere, guess = entry["title"], entry.get("elsewhere", ""), None
+        title = entry["title"]
+        elsewhere = entry.get("elsewhere", "")
+        guess = None
         if names := _names(named, settings, data):
             title += f" ({', '.join(names)})"
         if not _agree(settings, entry.get("elsewhere_of", {})):
@@ -194,7 +197,8 @@ class Catalogue:
         colors = {name: each["color"] for name, each in self.schemes.items() if "color" in each}
         if scheme in colors:
             return colors[scheme]
-        names, plain = {scheme, *beside}, scheme.partition(" ")[0]
+        names = {scheme, *beside}
+        plain = scheme.partition(" ")[0]
         is_alone = [name.partition(" ")[0] for name in names].count(plain) == 1
         if plain in colors and is_alone and scheme not in self.schemes:
             return colors[plain]

@@ -159,7 +159,8 @@ def origin(provenance: Record) -> Record:
     """
     parts = []
     for part in map(flat, [*provenance.get("earlier", []), provenance]):
-        commit, mark = part["git.commit"], "" if part["git.dirty"] is False else "+"
+        commit = part["git.commit"]
+        mark = "" if part["git.dirty"] is False else "+"
         parts.append(part | {"commit": commit[:12] + mark if commit else "unknown"})
 
     def joined(key: str) -> Any:

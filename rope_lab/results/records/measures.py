@@ -104,7 +104,8 @@ class Measure:
 
     def _of_step(self, run: Run) -> float:
         """From the first step that reaches it, which a diverged run never does."""
-        first, points = math.inf, run.points(self.metric)
+        first = math.inf
+        points = run.points(self.metric)
         if run.status != "diverged":
             reached = [step for step, value in points if self._reaches(value)]
             first = float(min(reached, default=math.inf if points else math.nan))

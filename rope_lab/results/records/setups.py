@@ -50,7 +50,8 @@ class Setup:
         self.outdated: list[Run] = []
         first = self.runs.run.iloc[0]
         self.task, self.scale = first.task, first.scale
-        self.recipe_id, self.settings = first.recipe_id, _settings(first)
+        self.recipe_id = first.recipe_id
+        self.settings = _settings(first)
         recorded = {metric for run in runs.run for metric in run.metrics}
         self.report = catalogue.report(self.task, recorded, first.settings, first.data)
         self.measure = self.report.measure
@@ -219,7 +220,8 @@ def _usualness(rows: pd.DataFrame) -> tuple[bool, int, int]:
     others, then those that are most like conf/, then the one of most runs.
     """
     first = rows.run.iloc[0]
-    settings, usual = _settings(first), recipe(first.task, first.scale)
+    settings = _settings(first)
+    usual = recipe(first.task, first.scale)
     alike = [usual.get(key, value) in (value, "auto") for key, value in settings.items()]
     return "parent.recipe_id" not in settings, -alike.count(False), len(rows)
 

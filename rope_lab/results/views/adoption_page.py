@@ -56,7 +56,8 @@ def conclusions(continued: Continued, own: str) -> list[str]:
 
 def _against(continued: Continued, key: Key, own: str) -> str:
     """A scheme against the control."""
-    measure, control = continued.measure, control_of(key)
+    measure = continued.measure
+    control = control_of(key)
     with_same = f"than {own} with the same {key.steps} further steps"
     runs = len(continued.ways[key])
     for name, each in ((key.way, key), (own, control)):

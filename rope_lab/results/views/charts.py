@@ -32,7 +32,8 @@ def lines(panel: Panel, *, dots: bool = False, on_page: bool = False) -> alt.Lay
     on_page: for the report: as wide as its column, with tooltips and a legend to click; its data
              RUNS are filled in there
     """
-    runs, means = panel.run_curves(), panel.mean_curves(THINNED if on_page else None)
+    runs = panel.run_curves()
+    means = panel.mean_curves(THINNED if on_page else None)
     title = None if on_page else wrap(panel.y, LINE, break_on_hyphens=False)  # there, it is above
     # In reverse: what is drawn last is on top.
     run = alt.Chart(RUNS if on_page else runs[::-1]).transform_flatten(["x", "y"])

@@ -119,7 +119,8 @@ def lengths(setup: Setup) -> alt.TopLevelMixin:
 def _heat_maps(setup: Setup) -> alt.TopLevelMixin:
     """Shares of problems right by length and the crossed attribute, a map for each scheme."""
     attribute = setup.crossed[min(setup.crossed)].partition(AT)[0]
-    x, y = setup.report.length["title"], series.title(setup, attribute)
+    x = setup.report.length["title"]
+    y = series.title(setup, attribute)
     trained = setup.trained_lengths[1] if setup.trained_lengths else 0
     return heat.maps(crossed(setup), x, y, trained)
 
@@ -158,7 +159,9 @@ def sweep_panel(each: Sweep) -> Panel:
     """The final scores against the setting, above the Bayes-optimal value if it is the same for
     all. The setting's values are ticks.
     """
-    measure, values, places = each.measure, each.values, _places(each)
+    measure = each.measure
+    values = each.values
+    places = _places(each)
     optima = {setup.optimum for setup in each.setups}
     optimum = optima.pop() if len(optima) == 1 else 0.0
     points = []
@@ -173,7 +176,8 @@ def sweep_panel(each: Sweep) -> Panel:
         axis["labelExpr"] = f"{json.dumps(words)}[datum.value]"
     elif 0 < 3 * values[0] <= values[-1]:
         scale = {"type": "log"}
-    frame, log = points_frame(points), optimum > 0
+    frame = points_frame(points)
+    log = optimum > 0
     panel = Panel(frame, each.setting, unit, log, measure.most, axis=axis, scale=scale)
     return titled(panel, each.catalogue)
 

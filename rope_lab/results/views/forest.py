@@ -35,7 +35,8 @@ def rows(found: list[Result], catalogue: Catalogue) -> pd.DataFrame:
     """A row per result: what is drawn of it, and the `published` gains."""
     made = []
     for result in found:
-        said, gain = word(result), result.gain
+        said = word(result)
+        gain = result.gain
         made.append(
             {
                 "title": one_line(result.title, TITLE),

@@ -43,7 +43,8 @@ def scores(cells: Iterable[tuple], columns: list[str]) -> alt.LayerChart:
     )
     shade = base.mark_rect().encode(color=_greens("shade:Q", 1.4))
     number = base.mark_text(fontSize=11).encode(text="text:N")
-    width, height = CELL * len(columns), TALL * table.row.nunique()
+    width = CELL * len(columns)
+    height = TALL * table.row.nunique()
     return alt.layer(shade, number).properties(width=width, height=height)
 
 

@@ -41,8 +41,10 @@ def write(
     at_end: scheme and size of each search whose best rate is the lowest or the highest tried
     to:    parameters at which leads are projected
     """
-    first, catalogue = next(iter(rungs[0].runs.values()))[0], Catalogue()
-    report, of_first = catalogue.report_of(first), rungs[0].runs.items()
+    first = next(iter(rungs[0].runs.values()))[0]
+    catalogue = Catalogue()
+    report = catalogue.report_of(first)
+    of_first = rungs[0].runs.items()
     titles = {scheme: catalogue.title(runs[0].position) for scheme, runs in of_first}
     baseline, *others = titles
     leads = [Lead(rungs, scheme, baseline, titles, report) for scheme in others]
@@ -74,7 +76,8 @@ def write(
 
 def sentences(lead: Lead, to: float | None) -> list[str]:
     """The lead at the largest size, its slope, and whether its sign may change."""
-    largest, change = t_interval(lead.by_size[-1]), tables.signed(lead.slope, DIGITS)
+    largest = t_interval(lead.by_size[-1])
+    change = tables.signed(lead.slope, DIGITS)
     at = f"{lead.rungs[-1].parameters:,} parameters"
     pair = f"{lead.titles[lead.scheme]} over {lead.titles[lead.baseline]}"
     sign = "along a line it keeps its sign at larger sizes"
@@ -92,7 +95,8 @@ def sentences(lead: Lead, to: float | None) -> list[str]:
 
 def table(lead: Lead, law: Law | None) -> Table:
     """A row a size."""
-    rows, pair = [], (lead.baseline, lead.scheme)
+    rows = []
+    pair = (lead.baseline, lead.scheme)
     for number, rung in enumerate(lead.rungs):
         row = {"size": rung.name, "parameters": f"{rung.parameters:,}"}
         row["tokens"] = f"{rung.tokens:,}"
@@ -169,7 +173,8 @@ def panel(lead: Lead) -> Panel:
         for run in rung.runs[lead.scheme]:
             other = of_seed[run.seed]
             leads = curve(other, LOSS.metric) - curve(run, LOSS.metric)
-            steps, counts = run.settings["train.steps"], {run.status, other.status} == {"finished"}
+            steps = run.settings["train.steps"]
+            counts = {run.status, other.status} == {"finished"}
             for step, value in leads[leads.index > 0].items():
                 rows.append((label, run.seed, 100 * step / steps, value, counts))
     points = points_frame(rows)

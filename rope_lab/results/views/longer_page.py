@@ -90,7 +90,8 @@ def details(reading: Continued, catalogue: Catalogue) -> Table:
     """For each way the loss by position or, of graded problems, the share correct by the attribute
     that the task crosses with the length. No rows without either.
     """
-    length, slices = reading.first.length, reading.ways[reading.first][0].slices
+    length = reading.first.length
+    slices = reading.ways[reading.first][0].slices
     crossed = [name for name in slices if name.endswith(f"{AT}{length}")]
     if LENGTH_LOSS in slices:
         name, digits = LENGTH_LOSS, 3
@@ -101,7 +102,8 @@ def details(reading: Continued, catalogue: Catalogue) -> Table:
         note = f"Share of problems correct by {catalogue.attributes.get(attribute, attribute)}:"
     else:
         return Table([])
-    shown, rows = sorted(map(int, slices[name])), []
+    shown = sorted(map(int, slices[name]))
+    rows = []
     if name == LENGTH_LOSS:
         shown = [value for value in shown if value <= length]
     for key, runs in reading.ways.items():
@@ -188,7 +190,9 @@ def _context(reading: Continued) -> str:
 
 def notes(reading: Continued, trained: int) -> list[str]:
     """What the numbers are, and what they do not show; reading: of the longest texts."""
-    measure, length, first = reading.measure, reading.first.length, reading.ways[reading.first]
+    measure = reading.measure
+    length = reading.first.length
+    first = reading.ways[reading.first]
     settings = first[0].all_settings
     layers = settings["model.n_layers"]
     before = max([each for each in settings["eval.lengths"] if each < length], default=0)

@@ -119,12 +119,15 @@ def claim(result: Result, catalogue: Catalogue) -> tuple[str, str]:
 
 def text(result: Result) -> str:
     """The result of a planned test in words."""
-    at, pairs, (more, less) = result.measure.at, result.pairs, result.alone
+    at = result.measure.at
+    pairs = result.pairs
+    more, less = result.alone
     if at == "reached":
         return REACHED.format(**pairs.sum(), n=len(pairs), more=more, less=less)
     if at == "first step":
         return FIRST.format(**pairs.median().map(step_text), more=more, less=less)
-    difference, margin = result.difference, result.comparison.margin
+    difference = result.difference
+    margin = result.comparison.margin
     planned = {test.name: test for test in result.family.study.comparisons}
     unit = planned[result.comparison.name].unit
     shown = f"{interval(difference, '+.4g')} {unit}, pairs: {len(pairs)}"

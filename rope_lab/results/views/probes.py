@@ -127,7 +127,8 @@ def write(found: Record, stem: Path, drawn: bool = True) -> list[Path]:
     parts = [escaped(title.format(**found)), markdown(table(probed.outcomes)), bullets(origins)]
     # Not one number per line.
     whole = json.dumps(found, indent=None if found.get("attention") else 1)
-    page, text = f"{stem.name}.md", "\n\n".join(parts) + "\n"
+    page = f"{stem.name}.md"
+    text = "\n\n".join(parts) + "\n"
     files = {f"{stem.name}.json": f"{whole}\n".encode(), page: text.encode()}
     if drawn and probed.costs:
         files[f"{stem.name}.svg"] = overlay([probed])
@@ -146,7 +147,8 @@ def overlay(probed: list[Probed]) -> bytes:
     """The costs of runs of one task and scale as SVG: a dot a run, a bar a scheme's mean."""
     from rope_lab.results.views import dots, render  # here: slow to import
 
-    known, counts = Catalogue(), Counter(sorted(run.position for run in probed))
+    known = Catalogue()
+    counts = Counter(sorted(run.position for run in probed))
     names = {s: plain(f"{known.title(s)} (n = {n})") for s, n in counts.items()}
     colors = {name: known.color(scheme, names) for scheme, name in names.items()}
     rows = []

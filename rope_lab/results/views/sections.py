@@ -62,11 +62,13 @@ def schemes(setup: Setup, found: dict[str, Result]) -> Table:
 
     found: by scheme its result against the baseline
     """
-    title, measure = setup.catalogue.title, setup.measure
+    title = setup.catalogue.title
+    measure = setup.measure
     against = title(setup.catalogue.baseline)
     rows = []
     for scheme in setup.schemes:
-        values, row = setup.of(scheme).value, {"scheme": title(scheme)}
+        values = setup.of(scheme).value
+        row = {"scheme": title(scheme)}
         if setup.versions and not setup.variant:
             row["published"] = " / ".join(setup.versions.get(scheme, [NONE]))
         row[f"mean, {measure.unit}"] = mean_of(values, measure)
@@ -87,7 +89,8 @@ def _reached(steps: pd.Series) -> str:
     """`6 of 8, step 4,000`; without the step if fewer than half reach it."""
     if steps.empty:
         return NONE
-    reached, median = f"{(steps < math.inf).sum()} of {len(steps)}", steps.median()
+    reached = f"{(steps < math.inf).sum()} of {len(steps)}"
+    median = steps.median()
     return f"{reached}, step {median:,.0f}" if median < math.inf else reached
 
 
@@ -105,7 +108,8 @@ def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> It
     if len(families) == 1:
         (tests,) = families.values()
     corrected = f"; corrected (Holm, 1979) for {tests}" if tests else ""
-    baseline, fewest = setup.catalogue.titles[1], measured[0].comparison.fewest
+    baseline = setup.catalogue.titles[1]
+    fewest = measured[0].comparison.fewest
     yield f"p: paired t test against {baseline}, from {fewest} pairs on{corrected}"
 
 
@@ -134,7 +138,8 @@ def _since_thresholds(setup: Setup) -> Iterator[str]:
     for name in setup.report.since:
         difference = difference_since(setup, setup.report.thresholds[name])
         if difference.n:
-            pair, shown = " − ".join(setup.catalogue.titles), signed(difference, 4)
+            pair = " − ".join(setup.catalogue.titles)
+            shown = signed(difference, 4)
             yield f"At the same number of steps after each run reaches {name}: {pair} is {shown}"
 
 

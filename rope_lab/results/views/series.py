@@ -42,9 +42,13 @@ def by_value(setup: Setup, attribute: str) -> Panel:
     """
     slices = setup.slices(attribute)
     if attribute in (LENGTH, LENGTH_LOSS):
-        shown, x, scale = best(setup, attribute), setup.report.length["title"], {"zero": True}
+        shown = best(setup, attribute)
+        x = setup.report.length["title"]
+        scale = {"zero": True}
     else:
-        shown, x, scale = best(setup), title(setup, attribute), {}
+        shown = best(setup)
+        x = title(setup, attribute)
+        scale = {}
     if attribute not in LOSS_ATTRIBUTES:
         unit, log, most = "share of problems correct", False, 1.0
     else:

@@ -81,7 +81,8 @@ def _means(sweep: Sweep, scheme: str) -> Row:
 
 
 def _differences(sweep: Sweep, scheme: str, other: str) -> Row:
-    title, places = sweep.catalogue.title, range(len(sweep.values))
+    title = sweep.catalogue.title
+    places = range(len(sweep.values))
     cells = [paired(sweep.difference_at(at, scheme, other)) for at in places]
     best = sweep.difference_at_best(scheme, other)
     row = _row(sweep, f"{title(scheme)} − {title(other)}", cells)
@@ -90,7 +91,8 @@ def _differences(sweep: Sweep, scheme: str, other: str) -> Row:
 
 def every_seed(sweep: Sweep) -> Table:
     """A row a scheme and seed, a column a value."""
-    rows, digits = [], sweep.measure.digits
+    rows = []
+    digits = sweep.measure.digits
     for scheme, scores in sweep.scores.items():
         texts = scores.map(lambda value: number(value, digits))
         for (seed, _), cells in texts.set_axis(map(show, sweep.values), axis=1).iterrows():

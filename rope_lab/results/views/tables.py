@@ -170,7 +170,8 @@ def mean_of(values: Sequence[float], measure: Measure, diverged: int = 0) -> str
     The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the
     possible values.
     """
-    found, digits = t_interval(values), measure.digits
+    found = t_interval(values)
+    digits = measure.digits
     text = interval(found, f".{digits}f")
     if found.n == 2 or found.low < 0 or found.high > measure.most:
         text = f"{found.mean:.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"

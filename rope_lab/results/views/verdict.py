@@ -124,7 +124,8 @@ def _claim(verdict: Verdict) -> str:
 
 def _numbers(verdict: Verdict) -> str:
     """The means, the difference with its interval, and the test."""
-    result, measure = verdict.result, verdict.result.measure
+    result = verdict.result
+    measure = verdict.result.measure
     found, digits = result.difference, measure.digits
     means = named(verdict, [measure.text(mean) for mean in result.means])
     test = f"sign-flip test over {found.n} pairs of seeds, {p_text(result.p)}"
@@ -161,7 +162,9 @@ def _never_reached(verdict: Verdict) -> str:
 
 def _excluded(verdict: Verdict) -> str:
     """Which leads an undecided comparison excludes."""
-    (ours, theirs), gain, measure = verdict.names, verdict.result.gain, verdict.result.measure
+    ours, theirs = verdict.names
+    gain = verdict.result.gain
+    measure = verdict.result.measure
     leads = [max(gain.high, 0), max(-gain.low, 0)]
     if measure.is_log:
         most, theirs_most = (f"{math.exp(lead):.2f} times the steps" for lead in leads)

@@ -76,7 +76,8 @@ def caption(verdict: Verdict) -> str:
 
 def as_json(verdict: Verdict) -> Record:
     """The verdict for a program."""
-    study, difference = verdict.family.study, verdict.difference
+    study = verdict.family.study
+    difference = verdict.difference
     return {
         "word": verdict.word,
         "paragraph": verdict.paragraph,
@@ -103,7 +104,8 @@ def as_json(verdict: Verdict) -> Record:
 
 def table(verdict: Verdict) -> Table:
     """A row a scheme: its mean, rate, parameters and time of a step; then the difference."""
-    result, measure = verdict.result, verdict.result.measure
+    result = verdict.result
+    measure = verdict.result.measure
     column = f"{measure.shown_unit} [95% interval]"
     values = result.pairs.ours, result.pairs.theirs
     rows = []
@@ -114,7 +116,8 @@ def table(verdict: Verdict) -> Table:
         row["ms per step"] = f"{_milliseconds(arm.runs):.3g}"
         rows.append(row)
     ours, theirs = verdict.names
-    sign, found = "−", tables.signed(verdict.difference, measure.digits)
+    sign = "−"
+    found = tables.signed(verdict.difference, measure.digits)
     if measure.is_log:
         sign, found = "/", gain_text(result)
     difference = {
@@ -141,7 +144,8 @@ def _milliseconds(runs: tuple[Run, ...]) -> float:
 
 def every_seed(verdict: Verdict) -> Table:
     """Both values of each seed, and their difference in the unit that is tested."""
-    measure, rows = verdict.result.measure, []
+    measure = verdict.result.measure
+    rows = []
     for seed, ours, theirs in verdict.result.pairs.itertuples():
         values = map(measure.text, (ours, theirs))
         row = {"seed": str(seed)} | dict(zip(verdict.names, values, strict=True))
@@ -214,8 +218,11 @@ def _tries(verdict: Verdict) -> Table:
 
 def not_tested(verdict: Verdict) -> list[str]:
     """What the comparison does not show: everything that its runs have in common."""
-    study, run, rates = verdict.family.study, verdict.run, verdict.rates
-    task, catalogue = recorded_name(study.task), Catalogue()
+    study = verdict.family.study
+    run = verdict.run
+    rates = verdict.rates
+    task = recorded_name(study.task)
+    catalogue = Catalogue()
     others = [report["title"] for name, report in catalogue.tasks.items() if name != task]
     scales = [scale for scale in choices(f"recipe/{task}") if scale != study.scale]
     settings = run.all_settings

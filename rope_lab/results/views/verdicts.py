@@ -93,7 +93,8 @@ def basis(result: Result) -> str:
 
 def is_usual(result: Result) -> bool:
     """Whether the compared number is the one by which the schemes of the task are compared."""
-    ours, usual = result.measure, result.comparison.report.measure
+    ours = result.measure
+    usual = result.comparison.report.measure
     return (ours.metric, ours.times, ours.at) == (usual.metric, usual.times, usual.at)
 
 
