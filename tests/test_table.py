@@ -89,7 +89,7 @@ def test_only_rows_of_todays_numbers_count_as_made(tmp_path):
     assert left.identity == jobs[1].identity
 
 
-def test_a_folder_of_kept_rows_is_there_and_not_made_afresh(run, tmp_path):
+def test_kept_rows_exist_and_are_not_made_afresh(run, tmp_path):
     assert "--kept none: there is no such folder" in run("mine.yaml", "--kept", "none").stderr
     (tmp_path / "kept").mkdir()
     said = run("mine.yaml", "--list", "--kept", "kept", "fresh=true").stderr
