@@ -19,7 +19,7 @@ from rope_lab.train.settings import declared
 TAKE_OWN_FILES = ("extend", "adopt", "sample", "probe")
 TAKE_SETTINGS = ("compare", "ladder", "train", "sweep", "table", "check", "bench", "score")
 OF_ASKING = ("--out", "--jobs", "--yes")  # of commands that make a bill
-TAKE_SCHEMES = ("compare", "score", "show", "export", "bench")
+PARTS = HERE / "exporting" / "parts"  # a file for each scheme that can be exported
 OF_OPTIONS = {  # the values of options; other options take files and numbers
     "--task": lambda: values("task"),
     "--scale": lambda: values("scale"),
@@ -59,6 +59,13 @@ complete -c rope-lab -a '(rope-lab completion --line (commandline -cp | string c
 """,
 }
 
+NAMES = {  # of commands that take names
+    "table": lambda: _stems("table"),
+    "export": lambda: [name for name in _stems("position") if (PARTS / f"{name}.py").exists()],
+    "completion": lambda: list(SCRIPTS),
+    **dict.fromkeys(("compare", "score", "show", "bench"), lambda: _stems("position")),
+}
+
 
 def main(arguments: Words = None) -> None:
     parser = argument_parser("completion", __doc__)
@@ -92,13 +99,9 @@ def _candidates(before: list[str], word: str) -> list[str]:
     if "=" in word:
         known = word[: max(word.rfind("="), word.rfind(",")) + 1]
         return [known + value for value in values(word.partition("=")[0])]
-    found = list(SCRIPTS) if command == "completion" else []
+    found = NAMES[command]() if command in NAMES else []
     if command in TAKE_SETTINGS:
         found += [f"{name}=" for name in settings(before, word)]
-    if command == "table":
-        found += _stems("table")
-    if command in TAKE_SCHEMES:
-        found += _stems("position")
     return found
 
 

@@ -114,6 +114,7 @@ OFFERED = {
     "rope-lab  tra": ["train"],
     "rope-lab show rope_m": ["rope_mixed", "rope_mixed_roper"],
     "rope-lab score ./mine.py train.be": ["train.beta1=", "train.beta2="],
+    "rope-lab export ro": ["rope", "roper"],
     "rope-lab extend RUN --at": ["--at-most"],
     "rope-lab table quick --l": ["--list"],
     "rope-lab --v": ["--version"],
