@@ -254,7 +254,7 @@ def _ended_in(folders: Sequence[Path]) -> Ended:
             raise ConfigError(f"--kept {folder}: there is no such folder")
     found: Ended = {}
     for run in read_or_warn(folders):
-        if run.ended and run.numerics == NUMERICS and not run.mixed:
+        if run.ended and run.numerics == NUMERICS:
             found[run.run_id] = run
     return found
 

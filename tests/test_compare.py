@@ -25,12 +25,14 @@ from rope_lab.experiments import asking, launching, timing
 from rope_lab.experiments.launching import Stopped
 from rope_lab.experiments.timing import run_seconds
 from rope_lab.files import as_json, sealed
+from rope_lab.launch import sweep
 from rope_lab.results.comparisons.answers import Comparison, answered
 from rope_lab.results.plans import named_measure, outcomes, tries
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.names import position_of
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
+from rope_lab.results.records.kept import keep, read_kept
 from rope_lab.results.records.setups import Arm
 from rope_lab.results.views.verdict_figure import paired
 from rope_lab.text import ConfigError
@@ -342,6 +344,42 @@ def test_kept_rows_alone_make_the_verdict_again(again):
     run(again, yes=False)
     assert page.read_bytes() == before
     assert not (again / "it" / "runs").exists()
+
+
+@pytest.mark.slow
+def test_rows_of_lost_machines_are_not_run_again(ended, tmp_path, imports, monkeypatch):
+    """Each machine is stopped after at most seven runs, and lost with its run folders."""
+    (tmp_path / "mine.py").write_text(MINE)
+    launch, launched = sweep.launch, []
+
+    def stopped(jobs, *rest, **options):
+        launched.extend(job.label for job in jobs[:7])
+        status = launch(jobs[:7], *rest, **options)
+        return status if len(jobs) <= 7 else 143
+
+    monkeypatch.setattr(launching.sweep, "launch", stopped)
+    for _ in range(10):
+        status = run(tmp_path).returncode
+        if status != 143:
+            break
+        shutil.rmtree(tmp_path / "it" / "runs")
+    assert status < 143
+    rows = [read_kept(ended.folder / "it" / part)[0] for part in ("search", "kept")]
+    assert len(launched) == len(set(launched)) == sum(map(len, rows))
+    assert verdict_of(tmp_path) == verdict_of(ended.folder)
+
+
+@pytest.mark.slow
+def test_rows_of_other_code_are_refused(again):
+    """Unless all runs have ended: then the verdict is theirs."""
+    kept = again / "it" / "kept"
+    rows, _ = read_kept(kept)
+    shutil.rmtree(again / "it" / "runs")
+    for some, status in ((rows, run(again).returncode), (rows[1:], 2)):
+        shutil.rmtree(kept)
+        kept.mkdir()
+        keep([replace(row, numerics=1) for row in some], kept)
+        assert run(again).returncode == status
 
 
 @pytest.mark.torture

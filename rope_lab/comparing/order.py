@@ -18,6 +18,7 @@ from rope_lab.text import ConfigError, Record
 from rope_lab.train import plugin
 
 MOST_PAIRS = 24  # unless the user asks for others
+SEARCH = "search"  # within the folder of a comparison: rows of the search
 CODE = "code"  # within the folder of a comparison: copies of the user's own files
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
-from rope_lab.comparing.order import Order
+from rope_lab.comparing.order import SEARCH, Order
 from rope_lab.experiments.asked import check_own
 from rope_lab.experiments.launching import NO_ROOM, Asks, RateSearch, Stopped, path_of
 from rope_lab.experiments.timing import run_seconds, seconds_of_ended
@@ -62,7 +62,8 @@ def _planned(order: Order) -> RateSearch:
     check_length(order.measure, cfg.eval.lengths)
     rates, seeds = order.search
     plan = Search(schemes, cfg.train.lr, rates, range(SEARCH_SEED, SEARCH_SEED + seeds))
-    return RateSearch(plan, common, partial(gain_of, name=order.measure), order.folder)
+    gain = partial(gain_of, name=order.measure)
+    return RateSearch(plan, common, gain, order.folder, order.folder / SEARCH)
 
 
 def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from rope_lab.comparing import fixed
-from rope_lab.comparing.order import Order
+from rope_lab.comparing.order import SEARCH, Order
 from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
 from rope_lab.experiments.launching import (
@@ -42,8 +42,6 @@ from rope_lab.results.views import verdict_page
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.text import ConfigError, filled, say, short_path
 from rope_lab.train.overrides import key_of, typed
-
-SEARCH = "search"  # within the folder of a comparison: kept rows
 
 
 def plan(order: Order, asks: Asks) -> Study:
@@ -83,18 +81,19 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
         lost = f"{short_path(order.folder / SEARCH)}: the rows of the search are gone"
         raise ConfigError(f"{lost}; restore them, or begin another comparison with --out")
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
-    if not (order.folder / RUNS).exists():  # a clone has their rows alone
-        rows = {row.run_id: row for row in read_kept(order.folder / study.rows)[0]}
-        kept = {job: rows.get(job.identity.run_id) for job in jobs}
+    rows = order.folder / study.rows
+    if not (order.folder / RUNS).exists():  # a clone has their rows alone, if of other code too
+        by_id = {row.run_id: row for row in read_kept(rows)[0]}
+        kept = {job: by_id.get(job.identity.run_id) for job in jobs}
         if all(kept.values()):
             return kept
-    before = list(ended(jobs, order.folder).values())
+    before = list(ended(jobs, order.folder, rows).values())
     if len(before) < len(jobs):
         fixed.check_text(study, jobs[0])
         _check_plan(order, study, before)
         seconds, source = seconds_of_ended(before or searched, order.launcher)
         asks(Bill("verdict", len(jobs) - len(before), seconds, source, order.at_once))
-    return made(jobs, order.folder, order.launcher, study.name, shows_scores=False)
+    return made(jobs, order.folder, order.launcher, study.name, shows_scores=False, rows=rows)
 
 
 def verdict(order: Order, study: Study, runs: Ended) -> Verdict:

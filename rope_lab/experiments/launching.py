@@ -1,6 +1,7 @@
 """The runs of a comparison: their settings, launching them, and which have ended."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rope_lab.places import RESULTS
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.records.folders import read_ended
+from rope_lab.results.records.kept import keep
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record
 from rope_lab.train.overrides import typed
@@ -62,39 +64,70 @@ def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Jo
     return jobs
 
 
-def ended(jobs: Sequence[Job], folder: Path) -> Ended:
-    """The runs of those jobs that have ended. Raises ConfigError if other code of ours made one."""
-    by_id = read_ended(folder / RUNS) if jobs else {}
+def ended(jobs: Sequence[Job], folder: Path, rows: Path | None = None) -> Ended:
+    """The runs of those jobs that have ended: those with a run folder, and those kept in `rows`,
+    made on a machine that is gone. Raises ConfigError if other code of ours made one.
+    """
+    here = read_ended(folder / RUNS) if jobs else {}
+    elsewhere = read_ended(rows) if jobs and rows else {}
     found: Ended = {}
     for job in jobs:
-        run = by_id.get(job.identity.run_id)
+        run_id = job.identity.run_id
         record = job.record()
-        if run is None or record["status"] == "not run":  # or its parent was trained again
+        if run_id in here and record["status"] != "not run":  # its parent was not trained again
+            found[job] = here[run_id]
+            is_other = job.is_of_other_code(record)
+        elif run_id in elsewhere:
+            found[job] = elsewhere[run_id]
+            is_other = not found[job].is_of_code(job.identity.code)
+        else:
             continue
-        if job.is_of_other_code(record):
+        if is_other:
             remedy = f"go back to that code, or begin another comparison: --out {folder}-2"
             raise ConfigError(f"{job.label}: was run by other code of rope_lab; {remedy}")
-        found[job] = run
     return found
 
 
-def missing(jobs: Sequence[Job], folder: Path) -> list[Job]:
+def missing(jobs: Sequence[Job], folder: Path, rows: Path | None = None) -> list[Job]:
     """Those of these jobs whose run has not ended. Raises ConfigError as `ended`."""
-    runs = ended(jobs, folder)
+    runs = ended(jobs, folder, rows)
     return [job for job in jobs if job not in runs]
 
 
 def made(
-    jobs: Sequence[Job], folder: Path, launcher: Record, name: str, shows_scores: bool
+    jobs: Sequence[Job],
+    folder: Path,
+    launcher: Record,
+    name: str,
+    shows_scores: bool,
+    rows: Path | None = None,
 ) -> Ended:
-    """The runs of all jobs; those that are missing are made. Raises Stopped and ConfigError."""
-    waiting = missing(jobs, folder)
+    """The runs of all jobs; those that are missing are made, and kept in `rows` if the command is
+    stopped. Raises Stopped and ConfigError.
+    """
+    waiting = missing(jobs, folder, rows)
     if waiting:
-        launch(launcher, waiting, name, shows_scores)
-    runs = ended(jobs, folder)
+        with kept_if_stopped(jobs, folder, rows):
+            launch(launcher, waiting, name, shows_scores)
+    runs = ended(jobs, folder, rows)
     if len(runs) < len(jobs):  # a record cannot be read
         raise Stopped(f"{len(runs)} of {len(jobs)} runs have ended; the same command resumes")
     return runs
+
+
+@contextmanager
+def kept_if_stopped(jobs: Sequence[Job], folder: Path, rows: Path | None) -> Iterator[None]:
+    """If launching runs is stopped, keep those that have ended in `rows`: their folders may go with
+    this machine.
+    """
+    try:
+        yield
+    except Stopped:
+        runs = ended(jobs, folder, rows)
+        if rows and runs:
+            rows.mkdir(parents=True, exist_ok=True)
+            keep(list(runs.values()), rows)
+        raise
 
 
 def words_of(common: Sequence[str], cell: Cell) -> list[str]:
@@ -108,6 +141,7 @@ class RateSearch:
 
     common: the overrides of all its runs
     gain:   the value of a run, higher is better
+    rows:   a folder in which its runs are kept
     jobs:   of the runs so far, ended or missing
     """
 
@@ -115,12 +149,13 @@ class RateSearch:
     common: Sequence[str]
     gain: Callable[[Run], float]
     folder: Path
+    rows: Path | None = None
     jobs: dict[Cell, Job] = field(default_factory=dict)
 
     def progress(self) -> Progress:
         """The ended runs and the state of the search; gives each missing run a job."""
         while True:
-            of_jobs = ended(list(self.jobs.values()), self.folder)
+            of_jobs = ended(list(self.jobs.values()), self.folder, self.rows)
             runs = {cell: of_jobs[job] for cell, job in self.jobs.items() if job in of_jobs}
             state = self.plan.progress({cell: self.gain(run) for cell, run in runs.items()})
             new = [cell for cell in state.missing if cell not in self.jobs]
@@ -136,7 +171,8 @@ class RateSearch:
             if not state.missing:
                 return runs, state
             waiting = [self.jobs[cell] for cell in state.missing]
-            launch(launcher, waiting, name, shows_scores=True)
+            with kept_if_stopped(list(self.jobs.values()), self.folder, self.rows):
+                launch(launcher, waiting, name, shows_scores=True)
 
 
 def launch(launcher: Record, jobs: Sequence[Job], name: str, shows_scores: bool) -> None:

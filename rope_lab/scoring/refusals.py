@@ -15,7 +15,7 @@ import yaml
 
 from rope_lab.experiments.asked import failure
 from rope_lab.files import digest
-from rope_lab.identity import NAME, NUMERICS, identify
+from rope_lab.identity import NAME, identify
 from rope_lab.launch.jobs import Job
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import Result
@@ -162,7 +162,7 @@ def _flaw_of_origin(run: Run, job: Job | None, scheme: str) -> str:
     """Why a row is of another run than that of the protocol, or of other code."""
     if job is None:
         return "is not a run of the protocol"
-    if run.plugin != job.identity.code or run.mixed or run.numerics != NUMERICS:
+    if run.mixed or not run.is_of_code(job.identity.code):
         return f"was trained with other code than {scheme}, or other versions of what it imports"
     asked = job.identity
     found = identify(run.task, run.position, run.seed, run.settings)

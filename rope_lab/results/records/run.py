@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, NonNegativeInt, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rope_lab.identity import BACKFILLED, NAME
+from rope_lab.identity import BACKFILLED, NAME, NUMERICS
 from rope_lab.shipped import with_class_names
 from rope_lab.text import Record, Settings, flat, nested, plain
 
@@ -136,6 +136,10 @@ class Run:
         attribute, _, value = metric.partition("/")
         _, mean = self.slices.get(attribute, {}).get(value, (0, None))
         return mean
+
+    def is_of_code(self, plugin: dict[str, str]) -> bool:
+        """Whether code with today's numerics made all of it, and these files of the user's own."""
+        return self.numerics == NUMERICS and self.plugin == plugin
 
     @property
     def mixed(self) -> list[str]:
