@@ -134,7 +134,7 @@ def summary(cfg: Config, content: dict[str, Any], folder: Path, prefix: str = ""
     try it.
     """
     status = content["status"]
-    finished = content["status"] == "finished"
+    finished = status == "finished"
     steps = content["progress"]["steps"]
     seconds = round(content["progress"]["seconds"])
     head = f"{status} after {steps:,} steps, {timedelta(seconds=seconds)}"

@@ -105,7 +105,7 @@ def begin_or_resume(
     `launch`. Returns its progress.
     """
     cfg = trainer.cfg
-    code = provenance.code(trainer.cfg)
+    code = provenance.code(cfg)
     start = trainer.states() | {
         "step": 0,
         "seconds": 0.0,

@@ -125,7 +125,7 @@ def _claim(verdict: Verdict) -> str:
 def _numbers(verdict: Verdict) -> str:
     """The means, the difference with its interval, and the test."""
     result = verdict.result
-    measure = verdict.result.measure
+    measure = result.measure
     found, digits = result.difference, measure.digits
     means = named(verdict, [measure.text(mean) for mean in result.means])
     test = f"sign-flip test over {found.n} pairs of seeds, {p_text(result.p)}"

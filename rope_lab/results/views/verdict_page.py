@@ -105,7 +105,7 @@ def as_json(verdict: Verdict) -> Record:
 def table(verdict: Verdict) -> Table:
     """A row a scheme: its mean, rate, parameters and time of a step; then the difference."""
     result = verdict.result
-    measure = verdict.result.measure
+    measure = result.measure
     column = f"{measure.shown_unit} [95% interval]"
     values = result.pairs.ours, result.pairs.theirs
     rows = []
