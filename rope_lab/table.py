@@ -174,9 +174,9 @@ class Request:
 
     @cached_property
     def is_fresh(self) -> bool:
-        """Whether runs that have ended are made again."""
-        first = next(iter(self.tables[0].runs()))
-        return compose_jobs([[*first, *self.extra]])[0].cfg.fresh
+        """Whether runs of the searches that have ended are made again."""
+        jobs = [job for at_rate in self.searched.values() for job in at_rate.values()]
+        return any(job.cfg.fresh for job in jobs)
 
     @property
     def shows_scores(self) -> bool:
@@ -224,9 +224,9 @@ def request(
     hydra, extra = split_hydra(overrides)
     launcher = sweep.side_by_side(hydra, at_once)
     _check_extra(extra, tables)
-    asked = Request(Path(name).stem, tables, extra, launcher, _ended_in(folders))
-    if folders and asked.is_fresh:
+    if folders and "fresh" in map(key_of, extra):
         raise ConfigError("fresh=true makes all runs again; leave out --kept")
+    asked = Request(Path(name).stem, tables, extra, launcher, _ended_in(folders))
     if folders:
         ids = [job.identity.run_id for job in asked.runs(asked.best())]
         found = sum(run_id in asked.kept for run_id in ids)

@@ -46,6 +46,7 @@ class Half(Rotary):
         super().__init__(dims, q=1, k=1, fraction=fraction)
 """
 OTHER = MINE.replace("0.5", "0.25")
+LATER = MINE + "    def heads(self, qkv, at):\n        return (2 * qkv.flip(1)).unbind(2)\n"
 SHORT = ["train.steps=2", "train.warmup=1", "eval.problems=2", "eval.sequences=1"]
 SETTINGS = [*TINY, *SHORT, "hydra/launcher=basic"]
 WORDS = ["./mine.py", "rope", "--task", "substring_by_prefix", "--search", "3x2", "--out", "it"]
@@ -346,18 +347,24 @@ def test_kept_rows_alone_make_the_verdict_again(again):
     assert not (again / "it" / "runs").exists()
 
 
-@pytest.mark.slow
-def test_rows_of_lost_machines_are_not_run_again(ended, tmp_path, imports, monkeypatch):
-    """Each machine is stopped after at most seven runs, and lost with its run folders."""
-    (tmp_path / "mine.py").write_text(MINE)
+def stopped_after(most: int, monkeypatch) -> list[str]:
+    """Stop each launch after so many runs; the labels of all runs that are launched."""
     launch, launched = sweep.launch, []
 
     def stopped(jobs, *rest, **options):
-        launched.extend(job.label for job in jobs[:7])
-        status = launch(jobs[:7], *rest, **options)
-        return status if len(jobs) <= 7 else 143
+        launched.extend(job.label for job in jobs[:most])
+        status = launch(jobs[:most], *rest, **options)
+        return status if len(jobs) <= most else 143
 
     monkeypatch.setattr(launching.sweep, "launch", stopped)
+    return launched
+
+
+@pytest.mark.slow
+def test_rows_of_lost_machines_are_not_run_again(ended, tmp_path, imports, monkeypatch):
+    """Each machine is lost with its run folders."""
+    (tmp_path / "mine.py").write_text(MINE)
+    launched = stopped_after(7, monkeypatch)
     for _ in range(10):
         status = run(tmp_path).returncode
         if status != 143:
@@ -375,11 +382,39 @@ def test_rows_of_other_code_are_refused(again):
     kept = again / "it" / "kept"
     rows, _ = read_kept(kept)
     shutil.rmtree(again / "it" / "runs")
-    for some, status in ((rows, run(again).returncode), (rows[1:], 2)):
+    status = run(again).returncode
+    old = {"numerics": 1}
+    for some, change, wanted in (
+        (rows, old, status),
+        (rows[1:], old, 2),
+        (rows[1:], {"source": "another"}, 2),
+    ):
         shutil.rmtree(kept)
         kept.mkdir()
-        keep([replace(row, numerics=1) for row in some], kept)
-        assert run(again).returncode == status
+        keep([replace(row, **change) for row in some], kept)
+        assert run(again).returncode == wanted
+
+
+@pytest.mark.slow
+def test_rows_unlike_their_runs_are_refused_without_numbers(again):
+    kept = again / "it" / "kept"
+    rows, _ = read_kept(kept)
+    shutil.rmtree(kept)
+    kept.mkdir()
+    keep([replace(row, metrics=row.metrics | {"eval/loss": 9.0}) for row in rows], kept)
+    said = run(again)
+    assert said.returncode == 2
+    assert "have other numbers; move one of the two away" in said.stderr
+    assert "eval/loss" not in said.stderr + said.stdout
+
+
+@pytest.mark.slow
+def test_a_scheme_edited_after_a_stop_is_checked(tmp_path, imports, monkeypatch):
+    (tmp_path / "mine.py").write_text(MINE)
+    stopped_after(3, monkeypatch)
+    assert run(tmp_path).returncode == 143
+    (tmp_path / "mine.py").write_text(LATER)
+    assert run(tmp_path).returncode == 2
 
 
 @pytest.mark.torture
@@ -567,8 +602,7 @@ def test_a_task_that_tells_nothing_is_named(tmp_path, imports, monkeypatch, solv
 
 @pytest.mark.slow
 def test_a_scheme_that_sees_later_tokens_is_refused(tmp_path, imports):
-    leaks = "    def heads(self, qkv, at):\n        return (2 * qkv.flip(1)).unbind(2)\n"
-    (tmp_path / "mine.py").write_text(MINE + leaks)
+    (tmp_path / "mine.py").write_text(LATER)
     said = run(tmp_path)
     assert said.returncode == 2
     assert "mine fails the check" in said.stderr

@@ -29,7 +29,8 @@ def settings(order: Order, runs: list[Run]) -> Settings:
     for run in runs:
         for key, value in _of_a_machine(run).items():
             if fixed[key] != value:
-                raise ConfigError(f"{key}: the runs of the search differ in it; set {key}=…")
+                remedy = f"set {key}=…, and begin another comparison with --out"
+                raise ConfigError(f"{key}: the runs of the search differ in it; {remedy}")
     return fixed
 
 

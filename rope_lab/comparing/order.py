@@ -19,6 +19,7 @@ from rope_lab.train import plugin
 
 MOST_PAIRS = 24  # unless the user asks for others
 SEARCH = "search"  # within the folder of a comparison: rows of the search
+STOPPED = "search/stopped"  # rows of a search that was stopped
 CODE = "code"  # within the folder of a comparison: copies of the user's own files
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
-from rope_lab.comparing.order import SEARCH, Order
+from rope_lab.comparing.order import STOPPED, Order
 from rope_lab.experiments.asked import check_own
 from rope_lab.experiments.launching import NO_ROOM, Asks, RateSearch, Stopped, path_of
 from rope_lab.experiments.timing import run_seconds, seconds_of_ended
@@ -63,7 +63,7 @@ def _planned(order: Order) -> RateSearch:
     rates, seeds = order.search
     plan = Search(schemes, cfg.train.lr, rates, range(SEARCH_SEED, SEARCH_SEED + seeds))
     gain = partial(gain_of, name=order.measure)
-    return RateSearch(plan, common, gain, order.folder, order.folder / SEARCH)
+    return RateSearch(plan, common, gain, order.folder, order.folder / STOPPED)
 
 
 def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
@@ -75,8 +75,8 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
         return
     plan = rates.plan
     before = list(runs.values())
-    if not before:
-        check_own(plan.schemes, rates.common)
+    checked = {cell.scheme for cell in runs}  # before the first of their runs
+    check_own([each for each in plan.schemes if each not in checked], rates.common)
     grid, seeds = plan.grid, plan.seeds
     text = (
         f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "

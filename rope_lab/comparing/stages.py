@@ -33,6 +33,7 @@ from rope_lab.results.plans.number_of_pairs import number_of_pairs, smallest_dif
 from rope_lab.results.plans.outcomes import of_study
 from rope_lab.results.plans.study import NAME, Study
 from rope_lab.results.records.catalogue import Catalogue
+from rope_lab.results.records.folders import read_ended
 from rope_lab.results.records.kept import keep, read_kept
 from rope_lab.results.records.known import known_seeds
 from rope_lab.results.records.measures import Measure
@@ -83,7 +84,7 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
     rows = order.folder / study.rows
     if not (order.folder / RUNS).exists():  # a clone has their rows alone, if of other code too
-        by_id = {row.run_id: row for row in read_kept(rows)[0]}
+        by_id = read_ended(rows)
         kept = {job: by_id.get(job.identity.run_id) for job in jobs}
         if all(kept.values()):
             return kept

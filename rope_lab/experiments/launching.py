@@ -13,9 +13,10 @@ from rope_lab.places import RESULTS
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.records.folders import read_ended
-from rope_lab.results.records.kept import keep
-from rope_lab.results.records.run import Run
-from rope_lab.text import ConfigError, Record
+from rope_lab.results.records.kept import keep, read_kept
+from rope_lab.results.records.run import Run, differing
+from rope_lab.text import ConfigError, Record, first_three, say, short_path
+from rope_lab.train import provenance
 from rope_lab.train.overrides import typed
 from rope_lab.train.plugin import FILE
 
@@ -66,26 +67,46 @@ def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Jo
 
 def ended(jobs: Sequence[Job], folder: Path, rows: Path | None = None) -> Ended:
     """The runs of those jobs that have ended: those with a run folder, and those kept in `rows`,
-    made on a machine that is gone. Raises ConfigError if other code of ours made one.
+    made on a machine that is gone. Raises ConfigError if other code of ours made one, or if the two
+    differ.
     """
     here = read_ended(folder / RUNS) if jobs else {}
-    elsewhere = read_ended(rows) if jobs and rows else {}
+    elsewhere = _kept(rows) if jobs and rows else {}
     found: Ended = {}
+    unlike = 0
     for job in jobs:
-        run_id = job.identity.run_id
+        run = here.get(job.identity.run_id)
+        row = elsewhere.get(job.identity.run_id)
         record = job.record()
-        if run_id in here and record["status"] != "not run":  # its parent was not trained again
-            found[job] = here[run_id]
+        if run and record["status"] != "not run":  # its parent was not trained again
+            found[job] = run
             is_other = job.is_of_other_code(record)
-        elif run_id in elsewhere:
-            found[job] = elsewhere[run_id]
-            is_other = not found[job].is_of_code(job.identity.code)
+            unlike += bool(row and differing(run, row))
+        elif row:
+            found[job] = row
+            is_other = not _is_of_todays_code(row, job)
         else:
             continue
         if is_other:
             remedy = f"go back to that code, or begin another comparison: --out {folder}-2"
             raise ConfigError(f"{job.label}: was run by other code of rope_lab; {remedy}")
+    if unlike:  # without the numbers, which a plan hides
+        both = f"{short_path(folder / RUNS)} and {rows}"
+        raise ConfigError(f"{both}: {unlike} runs have other numbers; move one of the two away")
     return found
+
+
+def _kept(rows: Path) -> dict[str, Run]:
+    """The kept runs that have ended, by their id. Raises ConfigError if a row is damaged."""
+    runs, problems = read_kept(rows)
+    if problems:
+        raise ConfigError(f"{rows}: {first_three(problems)}; restore the file")
+    return {run.run_id: run for run in runs if run.ended}
+
+
+def _is_of_todays_code(row: Run, job: Job) -> bool:
+    """Whether the code that made a kept run is that of today; what it does not record is so."""
+    return row.is_of_code(job.identity.code) and row.source in ("", provenance.source())
 
 
 def missing(jobs: Sequence[Job], folder: Path, rows: Path | None = None) -> list[Job]:
@@ -123,11 +144,20 @@ def kept_if_stopped(jobs: Sequence[Job], folder: Path, rows: Path | None) -> Ite
     try:
         yield
     except Stopped:
+        if rows:
+            _keep(jobs, folder, rows)
+        raise
+
+
+def _keep(jobs: Sequence[Job], folder: Path, rows: Path) -> None:
+    """Keep the runs of those jobs that have ended, if that is possible."""
+    try:
         runs = ended(jobs, folder, rows)
-        if rows and runs:
+        if runs:
             rows.mkdir(parents=True, exist_ok=True)
             keep(list(runs.values()), rows)
-        raise
+    except (ConfigError, OSError):  # which may name scores that a plan hides
+        say(f"{rows}: the runs that have ended could not be kept there")
 
 
 def words_of(common: Sequence[str], cell: Cell) -> list[str]:

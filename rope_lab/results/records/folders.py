@@ -176,6 +176,7 @@ def origin(provenance: Record) -> Record:
         "hardware": joined("hardware.name"),
         "threads": joined("hardware.threads"),
         "plan": joined("plan") or "",
+        "source": joined("source") or "",
     }
 
 

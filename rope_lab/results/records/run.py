@@ -38,6 +38,7 @@ class Run:
     data:     the name of the file or folder that the text is from; empty if the task writes its own
     files:    of the digests in `plugin`: name and digest of each file, or a package's version
     plan:     the digest of the plan that it was run for; empty without one
+    source:   the digest of our code that computed it; empty if that is not recorded
     start:    when its last part began; empty in kept rows
     replaced: of kept rows that this one replaced, the numbers that differ and the commit
     """
@@ -69,6 +70,7 @@ class Run:
     parent: str = ""
     files: list[str] = field(default_factory=list)
     plan: str = ""
+    source: str = ""
     start: str = ""
     replaced: list[str] = field(default_factory=list)
 
@@ -154,7 +156,7 @@ class Run:
 NAMES = ("task", "scale", "recipe_id", "position", "seed", "run_id", "status")
 PROGRESS = ("steps", "sequences", "tokens", "seconds")
 ORIGIN = ("numerics", "plugin", "commit", "torch", "hardware", "threads")
-OPTIONAL = ("data", "parent", "files", "plan", "replaced")  # not written if empty
+OPTIONAL = ("data", "parent", "files", "plan", "source", "replaced")  # not written if empty
 COLUMNS = (*NAMES, *PROGRESS, "parameters", *ORIGIN)  # of a frame, besides metric and value
 
 
