@@ -246,7 +246,8 @@ def test_runs_without_the_plan_do_not_confirm(again, monkeypatch):
 
 
 def only_some_runs(folder) -> None:
-    """Take away the runs of one scheme."""
+    """Take away the runs of one scheme, and the kept rows of both."""
+    shutil.rmtree(folder / "it" / "kept")
     for path in (folder / "it" / "runs").glob("*-rope-s2*"):
         shutil.rmtree(path)
 

@@ -298,7 +298,7 @@ def untrained(like, monkeypatch):
             own["settings"] = like.settings | {"train.lr": cfg.train.lr, "train.steps": 100}
             ended[job.identity.run_id] = replace(like, **own)
 
-    def read_ended(jobs, folder):
+    def read_ended(jobs, folder, rows):
         ids = {job: job.identity.run_id for job in jobs}
         return {job: ended[run_id] for job, run_id in ids.items() if run_id in ended}
 
