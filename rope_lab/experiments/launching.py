@@ -105,7 +105,9 @@ def _kept(rows: Path) -> dict[str, Run]:
 
 
 def _is_of_todays_code(row: Run, job: Job) -> bool:
-    """Whether the code that made a kept run is that of today; what it does not record is so."""
+    """Whether today's code made a kept run. A row that does not record our code's digest, of a
+    version before this field, is taken to be of today's.
+    """
     return row.is_of_code(job.identity.code) and row.source in ("", provenance.source())
 
 
@@ -171,7 +173,7 @@ class RateSearch:
 
     common: the overrides of all its runs
     gain:   the value of a run, higher is better
-    rows:   a folder in which its runs are kept
+    rows:   a folder in which its runs are kept if it is stopped
     jobs:   of the runs so far, ended or missing
     """
 
