@@ -11,7 +11,7 @@ from rope_lab.results.comparisons.answers import Family, answer, answered
 from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.comparisons.stats import holm
 from rope_lab.results.comparisons.unplanned import between
-from rope_lab.results.records.measures import Measure, declared
+from rope_lab.results.records.measures import Measure, declared, in_words
 from rope_lab.results.records.setups import setups_of
 
 ACCURACY = declared("eval/accuracy")
@@ -96,3 +96,10 @@ def test_every_test_of_alike_pairs_has_no_evidence():
     alike = np.array([0.5, 0.5, 0.25])
     for name, test in TESTS.items():
         assert test.p(alike, alike) == 1, name
+
+
+def test_metrics_have_titles_in_words():
+    assert in_words("eval/loss") == "held-out loss"
+    assert in_words("length/24") == "problems right at length 24"
+    assert in_words("length_loss/256") == "held-out loss at length 256"
+    assert in_words("mine/score") == "mine/score"

@@ -11,7 +11,7 @@ import pandas as pd
 from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.comparisons.stats import NOTHING, Interval, holm, t_interval
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import Measure
+from rope_lab.results.records.measures import Measure, in_words
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 
@@ -51,8 +51,9 @@ class Comparison:
 
     @property
     def short_name(self) -> str:
-        """Its name without what stands in brackets."""
-        return self.name.partition(" (")[0]
+        """Its name without what stands in brackets; older plans name the metric itself."""
+        metric = self.measure.metric
+        return self.name.partition(" (")[0].replace(metric, in_words(metric))
 
     def pairs(self) -> pd.DataFrame:
         """The values of runs that may be paired, `ours theirs`, by seed."""

@@ -7,7 +7,7 @@ import yaml
 
 from rope_lab.results.plans.study import NAME, Plan, Study, from_yaml
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import Measure
+from rope_lab.results.records.measures import Measure, in_words
 from rope_lab.text import ConfigError, Record
 
 FIRST_SEED = 200
@@ -39,9 +39,9 @@ def tests_of(schemes: list[str], measure: Measure, report: TaskReport) -> Record
     """
     compared = {"schemes": schemes, "metric": measure.metric}
     compared |= {"times": measure.times, "unit": measure.unit}
-    title = f"{measure.metric} after the last step"
+    title = f"{in_words(measure.metric)} after the last step"
     if measure.is_log:
-        title = f"steps to {measure.metric} {measure.reaches:g}"
+        title = f"steps to {in_words(measure.metric)} {measure.reaches:g}"
         compared |= {"value": "log_steps", "reaches": measure.reaches}
     return {
         "primary": [{"name": title, "test": "sign_flip", **compared}],

@@ -14,6 +14,12 @@ POSITION, LENGTH, LENGTH_LOSS = "answer_position", "length", "length_loss"  # sl
 # Problems of one length are metrics too, `length/24`, of the same kind as these.
 OF_LENGTHS = {LENGTH: "eval/accuracy", LENGTH_LOSS: "eval/loss"}
 AT = "_at_"  # within a slice's name: of an attribute, at a length
+TITLES = {
+    "eval/loss": "held-out loss",
+    "eval/accuracy": "problems right",
+    LENGTH: "problems right at length",
+    LENGTH_LOSS: "held-out loss at length",
+}
 LOSS_ATTRIBUTES = {POSITION, LENGTH_LOSS}  # others: shares of problems
 
 
@@ -152,3 +158,9 @@ def like(metric: str) -> Measure | None:
     no run records it.
     """
     return declared(OF_LENGTHS.get(metric.partition("/")[0], metric))
+
+
+def in_words(metric: str) -> str:
+    """`problems right at length 24` for `length/24`; a metric without words is itself."""
+    kind, _, length = metric.partition("/")
+    return f"{TITLES[kind]} {length}" if kind in OF_LENGTHS else TITLES.get(metric, metric)
