@@ -624,6 +624,18 @@ def test_a_plan_names_what_a_named_text_sets():
             fixed.check_text(study, job)
 
 
+def test_a_frozen_plan_of_bytes_is_not_shown_for_characters():
+    words = ("+corpus=tinyshakespeare", "train.steps=9")
+    order = SimpleNamespace(overrides=words, task="text", measure="score")
+    test = SimpleNamespace(metric="eval/loss", at="last")
+    of_bytes = {"train.steps": 9, "task.corpus": "a"}
+    study = SimpleNamespace(primary=[test], settings=of_bytes)
+    with pytest.raises(ConfigError, match="corpus=tinyshakespeare: is not in the frozen plan"):
+        fixed.check_overrides(order, study)
+    study.settings = of_bytes | {"task.tokens": "characters"}
+    fixed.check_overrides(order, study)
+
+
 @pytest.mark.parametrize("name", ["accurcy", "length/7"])
 def test_an_unknown_measure_is_refused_before_any_run(tmp_path, imports, name):
     (tmp_path / "mine.py").write_text(MINE)

@@ -1,5 +1,7 @@
 """The settings that the plan of a comparison fixes."""
 
+from typing import Any, NamedTuple
+
 from rope_lab.comparing.order import Order
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.score_columns import OF_A_MACHINE
@@ -10,9 +12,16 @@ from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, Settings
-from rope_lab.train.overrides import key_of, parse
+from rope_lab.train.overrides import parse
 
 CORPUS = "corpus"  # the group of conf/ that names texts
+
+
+class Given(NamedTuple):
+    """The value of a setting, and the override that gives it."""
+
+    value: Any
+    word: str
 
 
 def settings(order: Order, runs: list[Run]) -> Settings:
@@ -20,9 +29,8 @@ def settings(order: Order, runs: list[Run]) -> Settings:
     search resolved. Raises ConfigError if these differ.
     """
     first = runs[0]
-    given = [key for word in order.overrides for key in _set_by(word)]
+    given = _given(order)
     fixed = {key: first.settings[key] for key in given if key in first.settings}
-    fixed.pop("task.path", None)
     if first.settings.get("task.corpus"):
         fixed["task.corpus"] = first.settings["task.corpus"]
     fixed |= _of_a_machine(first)
@@ -34,12 +42,18 @@ def settings(order: Order, runs: list[Run]) -> Settings:
     return fixed
 
 
-def _set_by(word: str) -> list[str]:
-    """The settings that an override gives a value: those of a text if it names one."""
-    (override,) = parse([word])
-    if override.key_or_group != CORPUS:
-        return [key_of(word)]
-    return [f"task.{key}" for key in shipped(f"{CORPUS}/{override.value()}")]
+def _given(order: Order) -> dict[str, Given]:
+    """The settings that are given, but for the path of a text: of two for one the last counts."""
+    given = {}
+    for override in parse(order.overrides):
+        key, value = override.key_or_group, override.value()
+        if key == CORPUS:
+            of_text = shipped(f"{CORPUS}/{value}")
+            given |= {f"task.{name}": Given(of_text[name], override.input_line) for name in of_text}
+        else:
+            given[key] = Given(value, override.input_line)
+    given.pop("task.path", None)
+    return given
 
 
 def _of_a_machine(run: Run) -> Settings:
@@ -49,13 +63,11 @@ def _of_a_machine(run: Run) -> Settings:
 
 def check_overrides(order: Order, study: Study) -> None:
     """Raises ConfigError for a setting or a measure that is not the plan's."""
-    # of two values the last counts
-    given = {override.key_or_group: override for override in parse(order.overrides)}
-    for key, override in given.items():
-        if key in ("task.path", CORPUS) or key.startswith("wandb."):
+    for key, (value, word) in _given(order).items():
+        if key.startswith("wandb."):
             continue
-        if key not in study.settings or override.value() not in (study.settings[key], "auto"):
-            raise other_folder(override.input_line, "is not in the frozen plan")
+        if key not in study.settings or value not in (study.settings[key], "auto"):
+            raise other_folder(word, "is not in the frozen plan")
     test = study.primary[0]
     report = Catalogue().report(recorded_name(order.task), {test.metric}, {})
     measure = measure_of(report, order.measure)
