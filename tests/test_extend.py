@@ -205,7 +205,7 @@ def test_more_context_counts_only_with_its_interval(found):
     assert context.endswith("more context lowers the loss with: YaRN.")
     table = longer_page.table(by_length(made, REPORT)[0], 16)
     row = next(row for row in table.rows if row["method"] == "YaRN")
-    assert row[f"less {WINDOWS}"].startswith("-0.19")
+    assert row[f"minus {WINDOWS}"].startswith("-0.19")
 
 
 def test_a_way_that_diverged_is_not_the_best(found):
@@ -222,7 +222,7 @@ def test_a_way_that_diverged_is_not_the_best(found):
     assert "YaRN" not in best + context
     row = next(row for row in longer_page.table(reading, 16).rows if row["method"] == "YaRN")
     assert row["at 32"].endswith("2 diverged")
-    assert row[f"less {AS_IS}"] == row[f"less {WINDOWS}"] == "–"
+    assert row[f"minus {AS_IS}"] == row[f"minus {WINDOWS}"] == "–"
 
 
 @pytest.mark.parametrize(

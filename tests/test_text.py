@@ -386,6 +386,17 @@ def test_a_download_is_a_file_that_replaces_none(script, tmp_path, monkeypatch):
         script.main(["wikitext103", "--into", str(tmp_path)])
 
 
+def test_a_text_of_one_file_is_downloaded_as_it_is(script, tmp_path, monkeypatch):
+    source = tmp_path / "input.txt"
+    source.write_bytes(b"First Citizen:\r\nBefore\n")
+    monkeypatch.setitem(script.TEXTS, "tinyshakespeare", source.as_uri())
+    script.main(["tinyshakespeare", "--into", str(tmp_path / "corpora")])
+    assert (tmp_path / "corpora" / "tinyshakespeare.txt").read_bytes() == source.read_bytes()
+    monkeypatch.setitem(script.TEXTS, "tinyshakespeare", (tmp_path / "none").as_uri())
+    with pytest.raises(SystemExit, match="none: "):
+        script.main(["tinyshakespeare", "--into", str(tmp_path)])
+
+
 def test_of_two_downloads_at_once_one_writes(script, tmp_path, monkeypatch, capsys):
     """The second one begins and ends while the first reads."""
     path = tmp_path / "wikitext103.txt"

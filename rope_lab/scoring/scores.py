@@ -4,9 +4,8 @@ A score is the share of problems correct; on a task that is compared by its loss
 geometric mean of the probabilities that a model gives to the right tokens. Each task's column is
 the recipe under which most schemes were run, of all kept runs; schemes with fewer than three seeds
 are left out. If a scheme was also run at half and at double the recipe's learning rate, each seed
-counts at the one of the three that is best on the other seeds. Which number of a run counts says
-its measure, in rope_lab/results/records/measures.py. --bill says which runs the map of twenty
-schemes on nine tasks lacks.
+counts at the one of the three that is best on the other seeds. --bill says which runs the map of
+twenty schemes on nine tasks lacks.
 """
 
 from collections import Counter

@@ -42,7 +42,8 @@ Begin with your goal: {goals}.
 [How to read the tables](#how-to-read-the-tables)."""
 FOOT = """## How to read the tables
 
-- A table has the schemes whose gain's 95% interval lies above 0; intervals are not corrected for
+- A table has the schemes whose gain's 95% interval lies above 0. RoPE's score differs between rows:
+  each gain is over the seeds that both schemes have. Intervals are not corrected for
   the number of schemes. A scheme with just one planned test has the numbers of that test. If it
   has planned tests at this scale and none is confirmed, it stands below the table. Some tests have
   other settings of model or training than the table.
@@ -154,7 +155,7 @@ def section(ranked: Ranked, every: list[Ranked], measured: Measured) -> list[str
     is_searched = catalogue.baseline in column.searched
     parts = [f"### {column.title}"]
     if variant:
-        parts.append(f"Not today's recipe, but with {escaped(variant)}.")
+        parts.append(f"These runs differ from today's recipe: {escaped(variant)}.")
     usual = t_interval(column.scores[catalogue.baseline])
     rates = f"at the {rates_of(column, catalogue.baseline)}" if is_searched else "at one rate"
     parts.append(f"RoPE scores {usual.mean:.3f} {rates}.")

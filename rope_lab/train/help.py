@@ -15,7 +15,7 @@ from rope_lab.train.settings import declared
 
 BEGIN = """\
 rope-lab train [SETTING=VALUE …]    trains, resumes or returns a run
-rope-lab train -m SETTING=A,B …     a sweep; see hydra/launcher=joblib
+rope-lab sweep SETTING=A,B …        every combination, the same as train -m
 rope-lab train --help task=text     this, for another task or scheme
 """
 LINK = re.compile(r"\[(.*?)\]\(.*?\)")  # of Markdown

@@ -14,7 +14,7 @@ from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 from rope_lab.text import ConfigError
 
-AS_IS, WINDOWS = "unchanged", "windows"  # ways that others are compared with
+AS_IS, WINDOWS = "unchanged", "sliding window"  # ways that others are compared with
 # Settings in which runs that are trained at different lengths may differ.
 OF_LENGTH = ("train.seq_len", "train.batch_size")
 

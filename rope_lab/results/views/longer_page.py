@@ -81,7 +81,7 @@ def of_ways(
         for column, measure in measures.items():
             row[column] = tables.mean_of(measure.values(runs), measure, found.diverged(key))
         for name, other in others.items():
-            row[f"less {name}"] = less(found, key, other(key))
+            row[f"minus {name}"] = less(found, key, other(key))
         rows.append(row)
     return Table(rows)
 
@@ -204,7 +204,7 @@ def notes(reading: Continued, trained: int) -> list[str]:
         shown,
         f"Means over parents ({seeds_text([each.seed for each in first])}) with 95% intervals; "
         "differences are taken parent by parent. No test was planned: explore with it.",
-        f"“less {AS_IS}”: against the scheme as it is, with the same further training. At the new "
+        f"“minus {AS_IS}”: against the scheme as it is, with the same further training. At the new "
         "length this control has read as many long texts as the others.",
     ]
     further = reading.by_steps()[-1].first
@@ -217,10 +217,10 @@ def notes(reading: Continued, trained: int) -> list[str]:
         )
     if not measure.share:
         lines.append(
-            f"“less {WINDOWS}”: against the scheme unchanged when each layer sees {trained} "
+            f"“minus {WINDOWS}”: against the scheme unchanged when each layer sees {trained} "
             "tokens, with as much further training. Below 0, more context lowers the loss. Through "
-            f"{layers} layers windows still reach up to {layers} times as far back. No interval is "
-            "corrected for the number of methods."
+            f"{layers} layers such windows still reach up to {layers} times as far back. No interval "
+            "is corrected for the number of methods."
         )
     return lines
 
