@@ -16,7 +16,7 @@ from rope_lab.files import PATIENCE, read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import RESULTS
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.measures import declared
+from rope_lab.results.records.measures import MEASURES
 from rope_lab.text import (
     ConfigError,
     Record,
@@ -73,7 +73,7 @@ def columns(path: Path, content: Record | None, catalogue: Catalogue) -> str:
     metrics, metric = content["metrics"], ""
     name = catalogue.report(content["task"], set(metrics), {}).measure.metric
     if name in metrics:
-        value = f"{metrics[name]:.{declared(name).digits}f}"
+        value = f"{metrics[name]:.{MEASURES[name].digits}f}"
         metric = f"{name.removeprefix('eval/')} {value}"
     return COLUMNS(status, f"{done:,}/{content['config']['train']['steps']:,}", metric, written)
 

@@ -59,7 +59,6 @@ def differences(setup: Setup) -> dict[str, pd.Series]:
 def row(values: pd.Series, measure: Measure, difference: float | None, power: float) -> Row:
     """The cells of a scheme with these paired differences; no share differs by more than all."""
     digits = measure.digits
-    possible = measure.times if measure.share else math.inf
     spread, low, high = stats.spread_interval(values)
     cells = {
         "pairs": str(len(values)),
@@ -71,7 +70,7 @@ def row(values: pd.Series, measure: Measure, difference: float | None, power: fl
         cells[f"pairs for {difference:g}"] = f"{best} [{least}, {most}]"
     for n in PAIRS:
         detected = stats.detectable(n, spread, power)
-        cell = f"{detected:.{digits}f}" if detected <= possible else NONE
+        cell = f"{detected:.{digits}f}" if detected <= measure.most else NONE
         if difference:
             cell += f" ({stats.paired_power(n, difference, spread):.0%})"
         cells[f"{n} pairs detect"] = cell

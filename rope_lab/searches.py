@@ -1,12 +1,12 @@
 """A table's search of learning rates, for each task and scheme on one seed; and what runs cost."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rope_lab.experiments.timing import run_seconds
-from rope_lab.launch import sweep
+from rope_lab.experiments.timing import bill_of
 from rope_lab.launch.jobs import Job, compose_jobs
-from rope_lab.results.plans.bill import Bill, summed
+from rope_lab.results.plans.bill import summed
 from rope_lab.results.plans.named_measure import check_length, gain_of
 from rope_lab.results.plans.names import RATE
 from rope_lab.results.records.folders import read_ended
@@ -18,7 +18,6 @@ Case = tuple[str, ...]  # the overrides of a run without its seed and learning r
 Best = dict[Case, str]  # its best rate, as an override
 Searches = dict[Case, dict[str, Job]]  # its run at each rate
 Ended = dict[str, Run]  # runs that have ended, by their id
-TIMED = 2  # runs of a task of which steps are taken
 OWN = "score"  # the measure of a task
 
 
@@ -63,18 +62,18 @@ def best_rates(searched: Searches, measures: dict[Case, str], kept: Ended) -> Be
     return best
 
 
-def bill_of(jobs: Sequence[Job], launcher: Record) -> str:
+def bills_of(jobs: Sequence[Job], launcher: Record) -> str:
     """How long those of these runs take that have not ended: a line for each task and scale, and
     their sum.
     """
     missing: dict[str, list[Job]] = {}
     for job in jobs:
-        if job.record()["status"] not in OUTCOMES:
+        if job.cfg.fresh or job.record()["status"] not in OUTCOMES:
             missing.setdefault(f"{job.cfg.names.task}, {job.cfg.names.scale}", []).append(job)
-    at_once, _ = sweep.shares(launcher)
     bills = []
     for title, own in missing.items():
-        sample = own[:: max(1, len(own) // TIMED)][:TIMED]  # schemes differ in their speed
-        seconds = run_seconds(sample, launcher)
-        bills.append(Bill(title, len(own), seconds, f"from a few steps of {len(sample)}", at_once))
+        # Schemes differ in their speed: half of the runs count as the first, half as the last.
+        half = len(own) // 2
+        counts = Counter({own[0]: len(own) - half}) + Counter({own[-1]: half})
+        bills.append(bill_of(title, counts, launcher))
     return summed(bills) if bills else "all runs have ended"

@@ -32,7 +32,7 @@ from rope_lab.searches import (
     Ended,
     Searches,
     best_rates,
-    bill_of,
+    bills_of,
     case_of,
     searched_rates,
 )
@@ -271,7 +271,7 @@ def bill(asked: Request) -> int:
     """
     rates = {case: next(iter(at_rate)) for case, at_rate in asked.searched.items()}
     jobs = asked.not_kept(rates | asked.best())
-    say(filled(bill_of(jobs, asked.launcher)))
+    say(filled(bills_of(jobs, asked.launcher)))
     return 0
 
 

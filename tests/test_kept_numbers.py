@@ -191,7 +191,7 @@ def of_plan() -> dict:
 
 @functools.cache
 def grouped(folder: str) -> list:
-    catalogue = Catalogue().but(compares=not studies.of_rows(ROOT / folder))
+    catalogue = Catalogue(compares=not studies.of_rows(ROOT / folder))
     runs, _ = read(ROOT / folder)
     return setups_of_folders({ROOT / folder: runs}, catalogue)[0]
 

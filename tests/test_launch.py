@@ -16,7 +16,7 @@ from rope_lab.launch import job, pool, sweep
 from rope_lab.launch.jobs import compose_jobs
 from rope_lab.results.records.folders import read
 from rope_lab.text import ConfigError
-from rope_lab.train import loop, provenance, run_folder, trainer
+from rope_lab.train import loop, provenance, run_folder, stop, trainer
 from rope_lab.train.trainer import resolve
 
 WILD = ["train.lr=1e30", "train.warmup=0", "train.clip=1e30", "train.steps=20"]
@@ -109,6 +109,18 @@ def test_a_signal_ends_a_sweep_naming_waiting_runs(run, tmp_path, monkeypatch):
     said = "  interrupted: seed=0 at step 3\n  not run: seed=1; seed=2; seed=3; and 3 more\n"
     assert f"sweep: 0 of 7 runs finished\n{said}" in done.stdout
     assert run_folder.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
+
+
+def test_the_third_ctrl_c_to_a_sweep_in_children_is_no_traceback(run, monkeypatch):
+    def pressed(runs, stopping, settings):
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(stop, "AT_ONCE", -1)
+    monkeypatch.setitem(sweep.LAUNCHERS, "in_children", pressed)
+    done = run("seed=0,1", "hydra/launcher=joblib")
+    assert done.returncode == 128 + signal.SIGINT
+    assert "not run: seed=0; seed=1" in done.stdout
 
 
 @pytest.mark.slow

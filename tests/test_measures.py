@@ -11,10 +11,10 @@ from rope_lab.results.comparisons.answers import Family, answer, answered
 from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.comparisons.stats import holm
 from rope_lab.results.comparisons.unplanned import between
-from rope_lab.results.records.measures import Measure, declared, in_words
+from rope_lab.results.records.measures import MEASURES, Measure, in_words
 from rope_lab.results.records.setups import setups_of
 
-ACCURACY = declared("eval/accuracy")
+ACCURACY = MEASURES["eval/accuracy"]
 CURVE = [0.0, 0.2, 0.6, 0.4]  # at steps 0, 100, 200, 300
 
 
@@ -37,6 +37,7 @@ def test_a_measure_is_one_number_of_a_run(at, value, of_diverged):
     assert measure.of(diverged) == pytest.approx(of_diverged)
     assert math.isnan(replace(measure, diverged=None).of(diverged))
     assert math.isnan(measure.of(replace(run, status="interrupted")))
+    assert math.isnan(replace(measure, metric="length/7").of(run))  # not recorded
 
 
 def test_what_is_not_recorded_is_nan():
@@ -47,14 +48,14 @@ def test_what_is_not_recorded_is_nan():
 
 def test_a_loss_reaches_a_value_from_above():
     run = make_row("rope", 0, [2.0, 1.5, 0.9], metric="eval/loss")
-    first = replace(declared("eval/loss"), at="first step", reaches=1.5)
+    first = replace(MEASURES["eval/loss"], at="first step", reaches=1.5)
     assert (first.of(run), first.sign) == (100, -1)
 
 
 def test_only_declared_metrics_are_shown():
-    assert declared("eval/sum_accuracy").share
-    assert declared("eval/other_accuracy") is None
-    assert declared("train/lr") is None
+    assert MEASURES["eval/sum_accuracy"].share
+    assert "eval/other_accuracy" not in MEASURES
+    assert "train/lr" not in MEASURES
     assert Measure("a", "b", higher_is_better=False).most == math.inf
 
 

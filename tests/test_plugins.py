@@ -322,3 +322,11 @@ def test_an_edited_scheme_is_read_again(tmp_path, monkeypatch):
     (tmp_path / "read_again.py").write_bytes(source.encode("utf-16"))
     with pytest.raises(ConfigError, match="null bytes"):
         rope_lab.scheme("./read_again.py", 64, 4)
+
+
+def test_a_comparison_copies_a_file_named_as_our_package(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "tasks", raising=False)  # which other tests import
+    (tmp_path / "tasks.py").write_text("SLOPE = 1.0\n")
+    (tmp_path / "mine.py").write_text("import rope_lab\nfrom tasks import SLOPE\n")
+    assert sorted(plugin.sources(tmp_path / "mine.py")) == ["mine.py", "tasks.py"]
+    assert list(plugin.sources(tmp_path / "tasks.py")) == ["tasks.py"]

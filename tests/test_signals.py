@@ -148,6 +148,23 @@ def test_runs_whose_parent_is_killed_save_themselves(tmp_path):
     assert_saved(tmp_path / "runs", interrupted=2)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_processes_that_time_steps_end_with_their_parent(tmp_path, number):
+    slow = ["model.d_model=1024", "model.n_layers=16", "train.batch_size=256"]  # minutes a step
+    process = started([*TABLE, "--bill", *slow], tmp_path, shown=0)
+    while len(children(process)) < 2:
+        time.sleep(0.05)
+    time.sleep(1)
+    if number == signal.SIGINT:  # as the terminal sends it, to all
+        os.killpg(process.pid, number)
+    else:
+        process.kill()
+    status, said = wait_for_all(process, tmp_path)
+    assert status == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    assert "Traceback" not in said
+
+
 @pytest.mark.torture
 def test_sweeps_signalled_at_random_leave_no_run_running(tmp_path):
     """Before, during and after the start of runs; sent to the parent or the group, once or several

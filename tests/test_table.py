@@ -130,6 +130,8 @@ def test_a_users_plan_is_run_kept_and_tested(run, tmp_path, capsys):
 
 BAD_BLOCKS = {
     "task: text, seeds: {rope: x}": "seeds.rope is 'x': must be seeds",
+    "task: text, seeds: {rope: 8-}": "seeds.rope is '8-': must be seeds",
+    "task: text, seeds: {rope: 31-8}": "seeds.rope is '31-8': 8 is below 31",
     "task: text, seeds: {rope: 0}, more: 1": "more is 1: Unexpected keyword",
     "task: substring_by_index, seeds: {rpoe: 0}": "position=rpoe: there is no",
 }

@@ -36,8 +36,11 @@ def test_tables_and_figures_for_a_paper(tmp_path, capsys):
         make_run(tmp_path, "rope", seed, 0.2 + 0.01 * seed)
         make_run(tmp_path, "roper", seed, 0.4 + 0.02 * seed)
     results([str(tmp_path), "--paper"])
-    made = {path.suffix: path for path in (tmp_path / "paper").iterdir()}
-    assert made.keys() == {".tex", ".csv", ".pdf"}
-    assert r"\toprule" in made[".tex"].read_text()
-    assert "RoPER" in made[".csv"].read_text()
-    assert made[".pdf"].read_bytes().startswith(b"%PDF")
+    made = {path.name: path for path in (tmp_path / "paper").iterdir()}
+    assert {path.suffix for path in made.values()} == {".tex", ".csv", ".pdf"}
+    assert r"\toprule" in made["verdicts.tex"].read_text()
+    assert "RoPER ahead?" in made["verdicts.csv"].read_text()
+    seeds = [name for name in made if name.endswith("-seeds.csv")]
+    assert "RoPER" in made[seeds[0]].read_text()
+    figures = [path for path in made.values() if path.suffix == ".pdf"]
+    assert figures[0].read_bytes().startswith(b"%PDF")

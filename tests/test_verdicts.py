@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from rope_lab.results.plans.study import PlannedTest, Study
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
-from rope_lab.results.views import figures, verdict_page
+from rope_lab.results.views import figures, tables, verdict_page
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.results.views.verdicts import (
     label,
@@ -350,8 +349,8 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
 
 def test_a_taken_name_gets_a_number():
     """As of two setups whose task was edited between them."""
-    assert figures.unused({"a"}, "a", "b") == "b"
-    assert figures.unused({"a", "b", "b-2"}, "a", "b") == "b-3"
+    assert tables.unused({"a"}, "a", "b") == "b"
+    assert tables.unused({"a", "b", "b-2"}, "a", "b") == "b-3"
 
 
 def test_figures_of_a_task_edited_twice_have_their_kind_last():
@@ -359,9 +358,9 @@ def test_figures_of_a_task_edited_twice_have_their_kind_last():
     ends = {"rope": [0.5, 0.6], "roper": [0.6, 0.7]}
     made = [make_rows(ends, plugin={"task": code}) for code in ("a1", "b2", "c3")]
     setups = [setup for rows in made for setup in setups_of(rows, CATALOGUE)]
-    names, files = figures.draw(setups, form=lambda chart: b"")
-    assert len(names) == len(files) == 3
-    assert {Path(name).stem.rpartition("-")[2] for name in files} == {"curves"}
+    names = {figure.name for figure in figures.draw(setups).values()}
+    assert len(names) == 3
+    assert {name.rpartition("-")[2] for name in names} == {"curves"}
 
 
 def test_steps_stand_as_steps_and_their_difference_as_a_ratio():
@@ -380,7 +379,7 @@ def test_steps_stand_as_steps_and_their_difference_as_a_ratio():
 
 def test_rope_with_fewer_heads_is_not_the_baseline():
     """In plan.yaml it has a learning rate of its own too, which is named first."""
-    catalogue = Catalogue().but(contender="kv_shared_back", baseline="rope")
+    catalogue = Catalogue(contender="kv_shared_back", baseline="rope")
     studied, _ = outcomes.read(RESULTS / "plan.yaml", catalogue)
     asked = {result.comparison.theirs.scheme for result in verdicts([], studied, catalogue)}
     assert not any("kv_heads" in scheme for scheme in asked)

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from rope_lab import command
 from rope_lab.experiments.launching import Stopped
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
-from rope_lab.launch.pool import start_server
+from rope_lab.launch.pool import begin_child, start_server
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record, first_line
@@ -49,7 +48,7 @@ def run_seconds(jobs: Sequence[Job], launcher: Record) -> float | None:
         return None
     start_server()
     context = multiprocessing.get_context("forkserver")
-    with _stopped_by_signals(), ProcessPoolExecutor(at_once, context, command.begin) as children:
+    with _stopped_by_signals(), ProcessPoolExecutor(at_once, context, begin_child) as children:
         return statistics.mean(children.map(seconds_of, configs[: max(LEAST, at_once)]))
 
 
@@ -71,8 +70,8 @@ def _stopped_by_signals() -> Iterator[None]:
     with Stop() as stop:
         try:
             yield
-        except BrokenProcessPool:
-            if not stop.caught:  # else the signal has ended the children
+        except (BrokenProcessPool, KeyboardInterrupt):
+            if not stop.caught:  # else the signal has ended the children, or a step
                 raise ConfigError(BROKEN) from None
     if stop.caught:
         raise Stopped("stopped before the bill; the same command asks again", 128 + stop.caught)

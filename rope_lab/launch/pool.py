@@ -70,6 +70,18 @@ def start_server() -> None:
         os.environ.update(environment)
 
 
+def begin_child() -> None:
+    """In a child of the server, end on a signal, and with the parent process."""
+    command.begin()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
 def _child(cfg: Config, prefix: str) -> None:
     command.begin()
     with Stop() as stopping:

@@ -116,7 +116,8 @@ def launch(
     if other:
         again = "by other code than now, fresh=true runs them again"
         say(filled(f"  {again}: {first_three(other)}", indent="    "))
-    with Stop() as stopping:
+    steps_here = settings["_target_"].endswith("BasicLauncher")
+    with Stop(raises=steps_here) as stopping:
         if waiting and begin:
             _check_settled(waiting, settings)
             _say_wandb(waiting[0].cfg)

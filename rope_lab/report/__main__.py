@@ -75,8 +75,7 @@ def main(arguments: Words = None) -> None:
     if not any(part.setups for part in shown):
         sys.exit("\n".join([*problems, "nothing to report; `rope-lab train` makes a run"]))
     of_plans = _outcomes(folders, recorded, catalogue)
-    count = sum(len(setup.runs) for setup in setups)
-    html = page.render(shown, count, probed, catalogue, of_plans, problems).encode()
+    html = page.render(shown, len(runs), probed, catalogue, of_plans, problems).encode()
     write_whole(out, html)
     size = len(html) / 1e6
     counts = f"{size:.1f} MB, runs: {len(runs)}"

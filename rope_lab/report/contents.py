@@ -38,7 +38,7 @@ def contents(
 def _of_kept(folder: Path, runs: list[Run], problems: list[str], catalogue: Catalogue) -> Content:
     """The kept runs of a folder; those of a plan are not compared."""
     studied, wrong = outcomes.read(folder / studies.NAME, catalogue)
-    here = catalogue.but(compares=not studies.of_rows(folder))
+    here = replace(catalogue, compares=not studies.of_rows(folder))
     setups, twice = setups_of_folders({folder: runs}, here)
     return Content(setups, here, problems + wrong + twice, studied, folder.resolve().name)
 

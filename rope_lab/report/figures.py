@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 
 from rope_lab.results.comparisons.grids import Sweep
-from rope_lab.results.records.measures import declared
+from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.setups import Setup
 from rope_lab.results.views import attention, charts, series
 from rope_lab.results.views.figures import sweep_panel
@@ -26,7 +26,7 @@ def curves(setup: Setup) -> list[Chart]:
     metrics = {setup.measure.metric: setup.measure}
     for name in BESIDE:
         if name in recorded:
-            metrics.setdefault(name, declared(name))
+            metrics.setdefault(name, MEASURES[name])
     made = []
     for name, metric in metrics.items():
         panel = titled(series.over_training(setup, metric), setup.catalogue)

@@ -96,8 +96,8 @@ def _question(found: list[Result], outcomes: list[Result], catalogue: Catalogue)
     """The heading of the page: about the first plan if there is no verdict."""
     titles = catalogue.titles
     if outcomes and not found:
-        asked = outcomes[0].comparison
-        titles = catalogue.title(asked.ours.scheme), catalogue.title(asked.theirs.scheme)
+        ours, theirs = outcomes[0].comparison.arms
+        titles = catalogue.title(ours.scheme), catalogue.title(theirs.scheme)
     return "Does {} beat {}?".format(*titles)
 
 

@@ -74,7 +74,7 @@ def main(arguments: Words = None) -> None:
     planned = any(map(studies.of_rows, (out, *folders)))
     if asks and planned:
         sys.exit("planned comparisons are tested as planned and nowhere else")
-    catalogue = Catalogue().but(compares=not planned)
+    catalogue = Catalogue(compares=not planned)
     found, problems = _read(folders)
     if given.keep:
         runs, unlike = one_each(*found.values())

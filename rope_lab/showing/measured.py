@@ -90,9 +90,7 @@ def verdicts(tests: list[Result], catalogue: Catalogue, both: bool = False) -> T
     rows = []
     for result in tests:
         asked = result.comparison
-        ours, theirs = (
-            catalogue.title(scheme_of(arm.scheme)) for arm in (asked.ours, asked.theirs)
-        )
+        ours, theirs = (catalogue.title(scheme_of(arm.scheme)) for arm in asked.arms)
         row = {"scheme": ours} if both else {}
         rows.append(
             row

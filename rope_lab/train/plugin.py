@@ -101,11 +101,11 @@ def sources(file: Path) -> dict[str, bytes]:
         raise ConfigError(f"{file}: there is no such file")
     waiting = [file.stem]
     contents = {}
-    seen = set(OURS)
+    seen: set[str] = set()
     with beside(file):
         while waiting:
             name = waiting.pop()
-            if name in seen or name in sys.stdlib_module_names:
+            if name in seen or _is_ours(name) or name in sys.stdlib_module_names:
                 continue
             seen.add(name)
             for place in [file] if name == file.stem else _places(name):

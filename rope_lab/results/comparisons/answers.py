@@ -31,6 +31,7 @@ class Comparison:
     test:      a name of TESTS; empty: estimate only
     report:    of the task
     published: published gains of ours over theirs, in the measure's unit
+    unit:      of a planned difference, in the words of its plan
     margin:    ours matches theirs if the interval excludes that it is worse by so much
     fewest:    pairs of a test; of fewer there is an estimate alone
     searched:  whether both schemes were run at several learning rates besides
@@ -45,9 +46,15 @@ class Comparison:
     scale: str = ""
     test: str = ""
     published: tuple[float, ...] = ()
+    unit: str = ""
     margin: float | None = None
     fewest: int = 1
     searched: bool = False
+
+    @property
+    def arms(self) -> tuple[Arm, Arm]:
+        """Ours and theirs."""
+        return self.ours, self.theirs
 
     @property
     def short_name(self) -> str:
@@ -129,7 +136,7 @@ class Result:
     @property
     def runs(self) -> list[Run]:
         """Of ours, then of theirs, with a pair or not."""
-        return [*self.comparison.ours.runs, *self.comparison.theirs.runs]
+        return [run for arm in self.comparison.arms for run in arm.runs]
 
     @property
     def seeds(self) -> list[int]:

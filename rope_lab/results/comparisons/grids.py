@@ -10,10 +10,8 @@ from typing import Any
 import pandas as pd
 
 from rope_lab.results.comparisons.answers import Comparison, Result, answered
-from rope_lab.results.records.catalogue import LONGEST
 from rope_lab.results.records.measures import Measure
-from rope_lab.results.records.run import Settings, one_line
-from rope_lab.results.records.setups import TASK_CODE, Arm, Setup
+from rope_lab.results.records.setups import TASK_CODE, Arm, Setup, unlike
 from rope_lab.shipped import recipe, shipped
 from rope_lab.text import show
 
@@ -68,8 +66,12 @@ class Sweep:
 
     def is_at_edge(self, scheme: str) -> bool:
         """Whether a better value of a number may lie beyond those that were tried."""
-        ends = (0, len(self.values) - 1)
-        return all(map(is_number, self.values)) and self.best[scheme] in ends
+        return self.has_numbers and self.best[scheme] in (0, len(self.values) - 1)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether all values are numbers, not words."""
+        return all(map(is_number, self.values))
 
     def difference_at(self, at: int, scheme: str, other: str) -> Result:
         """Scheme − other, untested, at the value with an index."""
@@ -152,23 +154,17 @@ def find(setups: list[Setup]) -> list[Sweep]:
 
 
 def _of_one_task(setups: list[Setup]) -> list[Sweep]:
-    usual = next((setup.settings for setup in setups if not setup.variant), {})
+    usual = [setup.settings for setup in setups if not setup.variant]
     left = {setup for setup in setups if setup.variant}
     found = []
     for setting, held in sorted(_candidates(setups), key=lambda each: -len(each[1])):
         here = left & {*held.values()}
+        first = next(iter(held.values()))
         if here and not all(setup.finished.empty for setup in held.values()):
-            found.append(Sweep(setting, held, _shared(setting, held, usual)))
+            others = {key: first.settings[key] for key in first.settings if key != setting}
+            found.append(Sweep(setting, held, unlike(others, usual)))
             left -= here
     return found
-
-
-def _shared(setting: str, held: ByValue, usual: Settings) -> str:
-    """The other settings of a sweep that are not those of the usual recipe, if there is one."""
-    ours = next(iter(held.values())).settings
-    unlike = {key: ours[key] for key in sorted(ours) if usual and usual.get(key) != ours[key]}
-    unlike.pop(setting, None)
-    return one_line(", ".join(f"{key}={show(value)}" for key, value in unlike.items()), LONGEST)
 
 
 def _candidates(setups: list[Setup]) -> list[tuple[str, ByValue]]:

@@ -5,6 +5,7 @@ Student's t is not. Because the same seed gives every scheme the same initial we
 schemes are compared seed by seed.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,13 +41,24 @@ class Interval:
         return int(self.low > 0) - int(self.high < 0)
 
     @property
+    def exp(self) -> "Interval":
+        """Of logarithms, the ratio: of their geometric means."""
+        mean, low, high = map(math.exp, (self.mean, self.low, self.high))
+        return Interval(mean, low, high, self.n)
+
+    @property
     def of_two(self) -> tuple[float, float]:
         """Of two values, the lower and the higher: their interval is that much wider."""
-        half = (self.high - self.mean) / float(stats.t.ppf((1 + LEVEL) / 2, 1))
+        half = (self.high - self.mean) / critical(1)
         return self.mean - half, self.mean + half
 
 
 NOTHING = Interval(np.nan, np.nan, np.nan, 0)
+
+
+def critical(freedom: float) -> float:
+    """Half the width of Student's t interval, in standard errors."""
+    return float(stats.t.ppf((1 + LEVEL) / 2, freedom))
 
 
 def t_interval(values: Sequence[float]) -> Interval:
@@ -57,7 +69,7 @@ def t_interval(values: Sequence[float]) -> Interval:
     n = len(values)
     if n < 2:
         return Interval(mean, np.nan, np.nan, n)
-    half = float(np.std(values, ddof=1)) / n**0.5 * float(stats.t.ppf((1 + LEVEL) / 2, n - 1))
+    half = float(np.std(values, ddof=1)) / n**0.5 * critical(n - 1)
     return Interval(mean, mean - half, mean + half, n)
 
 
@@ -75,7 +87,7 @@ def combined(groups: Sequence[pd.Series], weights: np.ndarray) -> Interval:
     if not errors.any():
         return Interval(total, total, total, n)
     freedom = errors.sum() ** 2 / (errors**2 / [len(group) - 1 for group in groups]).sum()
-    half = float(errors.sum() ** 0.5 * stats.t.ppf((1 + LEVEL) / 2, freedom))
+    half = float(errors.sum() ** 0.5 * critical(freedom))
     return Interval(total, total - half, total + half, n)
 
 

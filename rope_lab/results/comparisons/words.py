@@ -40,10 +40,11 @@ def word(result: Result) -> str:
     if result.family.planned:
         if result.family.untested:
             return NOT_TESTED
-        return _exploratory(result) if result.family.flaws else _outcome(result)
-    if reason := _no_verdict(result):
+        if not result.family.flaws:
+            return _outcome(result)
+    elif reason := _no_verdict(result):
         return f"{NO_VERDICT}: {reason}"
-    if result.at_chance:
+    elif result.at_chance:
         return NEITHER
     if result.p_family < ALPHA:
         return AHEAD if result.ahead else BEHIND
@@ -69,7 +70,3 @@ def _outcome(result: Result) -> str:
         return CONFIRMED if result.ahead else REVERSED
     published = result.comparison.published
     return REFUTED if published and result.gain.high < published[0] else UNDECIDED
-
-
-def _exploratory(result: Result) -> str:
-    return {CONFIRMED: AHEAD, REVERSED: BEHIND}.get(_outcome(result), UNSURE)

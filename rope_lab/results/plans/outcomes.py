@@ -49,7 +49,7 @@ def _unrecorded(asked: Iterable[Comparison]) -> str:
     lacking = {
         f"{each.measure.metric} of {arm.scheme}"
         for each in asked
-        for arm in (each.ours, each.theirs)
+        for arm in each.arms
         if len(samples(arm, each.measure)) < len(arm.runs)
     }
     names = ", ".join(sorted(lacking))
@@ -97,6 +97,7 @@ def _comparison(study: Study, test: PlannedTest, found: Runs, catalogue: Catalog
         theirs=theirs,
         test=test.test,
         published=gains,
+        unit=test.unit,
         margin=test.margin,
     )
 

@@ -20,7 +20,7 @@ from rope_lab.places import ROOT
 from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.plans.names import own_settings
 from rope_lab.results.records.catalogue import TaskReport
-from rope_lab.results.records.measures import MEASURES, At, Measure, declared, like
+from rope_lab.results.records.measures import MEASURES, At, Measure, like
 from rope_lab.results.records.run import Name, reason
 from rope_lab.shipped import recipe
 from rope_lab.text import ConfigError, Record, Settings, first_line, flat, nearest, short_path, show
@@ -28,6 +28,7 @@ from rope_lab.text import ConfigError, Record, Settings, first_line, flat, neare
 NAME = "plan.yaml"
 PLAN = ROOT / "results" / NAME
 ODD = re.compile(r"0\d+|\d+(:\d+)+")  # yaml reads 010 as 8, and 1:30 as 90
+SEEDS = re.compile(r"(?P<first>\d+)(-(?P<last>\d+))?")
 STRICT = ConfigDict(extra="forbid")
 RECORDED = {*GROUPS, "threads"} - {"parent"}
 
@@ -36,10 +37,13 @@ def seeds(given: Any) -> Any:
     """The seeds of `8-31`, of one seed, or of a list. Raises ValueError."""
     if isinstance(given, list):
         return given
-    first, _, last = str(given).partition("-")
-    if not f"{first}{last}".isdigit():
+    found = SEEDS.fullmatch(str(given))
+    if not found:
         raise ValueError("must be seeds, 8-31 for example")
-    return list(range(int(first), int(last or first) + 1))
+    first, last = int(found["first"]), int(found["last"] or found["first"])
+    if last < first:
+        raise ValueError(f"{last} is below {first}")
+    return list(range(first, last + 1))
 
 
 Seeds = Annotated[list[StrictInt], BeforeValidator(seeds)]
@@ -84,7 +88,7 @@ class PlannedTest:
         if self.higher_is_better is None:
             hint = nearest(self.metric, MEASURES, "")
             raise ValueError(f"metric={self.metric}: no run records it; {hint}")
-        if self.at not in ("last", "reached") and declared(self.metric) is None:
+        if self.at not in ("last", "reached") and self.metric not in MEASURES:
             raise ValueError(f"metric={self.metric}: has no curve; compare its last value")
 
     @property

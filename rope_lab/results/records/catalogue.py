@@ -112,10 +112,6 @@ class Catalogue:
     rotations: Record = field(default_factory=_said("rotations"))
     compares: bool = True
 
-    def but(self, **changed: Any) -> "Catalogue":
-        """The same with another baseline, contender or `compares`."""
-        return replace(self, **changed)
-
     @property
     def pair(self) -> tuple[str, str]:
         """Contender and baseline."""

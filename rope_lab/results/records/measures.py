@@ -96,7 +96,9 @@ class Measure:
         if self.at in ("first step", "log steps", "ever reached"):
             return self._of_step(run)
         value = self.diverged if diverged else self._value(run)
-        return float(self._reaches(value)) if self.at == "reached" else value * self.times
+        if self.at == "reached" and not math.isnan(value):
+            return float(self._reaches(value))
+        return value * self.times
 
     def gain(self, run: Run) -> float:
         """The number of a run, higher is better; −inf without one, as of a diverged run."""
@@ -150,14 +152,13 @@ DECLARED = (
     replace(ACCURACY, metric="eval/token_accuracy", unit="share right"),
 )
 MEASURES = {measure.metric: measure for measure in DECLARED}
-declared = MEASURES.get
 
 
 def like(metric: str) -> Measure | None:
     """The declared measure of a metric, or the one that problems of one length are like; None if
     no run records it.
     """
-    return declared(OF_LENGTHS.get(metric.partition("/")[0], metric))
+    return MEASURES.get(OF_LENGTHS.get(metric.partition("/")[0], metric))
 
 
 def in_words(metric: str) -> str:

@@ -91,11 +91,6 @@ class Setup:
         return max(run.floor.get("loss", 0.0) for run in self.runs.run)
 
     @property
-    def generated(self) -> bool:
-        """Whether the task writes its text, so that LENGTH_LOSS is above the Bayes-optimal loss."""
-        return self.measure.share or self.floor > 0
-
-    @property
     def optimum(self) -> float:
         """The Bayes-optimal value of the measure, in the unit of tables; 0 without one."""
         is_loss = self.measure.metric == "eval/loss"
@@ -183,7 +178,7 @@ def setups_of(runs: list[Run], catalogue: Catalogue) -> list[Setup]:
         tables = [table.iloc[sorted(rows.values())] for rows in recipes.values()]
         usual = _usual(tables)
         for own in tables:
-            setup = Setup(own, catalogue, _unlike(_settings(own.run.iloc[0]), usual))
+            setup = Setup(own, catalogue, unlike(_settings(own.run.iloc[0]), usual))
             setup.outdated = [run for run in outdated if run.recipe_id == setup.recipe_id]
             setups.append(setup)
     return sorted(setups, key=_order)
@@ -241,7 +236,7 @@ def _order(setup: Setup) -> tuple:
     return *ranks, setup.scale, setup.task, setup.variant, setup.recipe_id
 
 
-def _unlike(own: Settings, usual: list[Settings]) -> str:
+def unlike(own: Settings, usual: list[Settings]) -> str:
     """The settings that differ from those of a usual recipe."""
     keys = {key for other in usual for key in own if other.get(key) != own[key]}
     return one_line(", ".join(f"{key}={show(own[key])}" for key in sorted(keys)), LONGEST)

@@ -3,7 +3,7 @@
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.words import CONFIRMED, OPEN, REFUTED, REVERSED, word
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.measures import declared
+from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.views.tables import Section, Strong, Table
 from rope_lab.results.views.verdicts import in_unit, unusual
 
@@ -28,7 +28,7 @@ def section(found: list[Result], catalogue: Catalogue) -> Section | None:
 def _counts(result: Result, tasks: list[str]) -> bool:
     """Whether a verdict counts: planned, all runs ended, and not at one length alone."""
     planned = result.family.planned and word(result) != OPEN
-    return planned and result.comparison.task in tasks and bool(declared(result.measure.metric))
+    return planned and result.comparison.task in tasks and result.measure.metric in MEASURES
 
 
 def _answer(words: list[str]) -> str:

@@ -1,5 +1,7 @@
 """`--against` and `--contender`: comparisons of other schemes."""
 
+from dataclasses import replace
+
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import Setup
 from rope_lab.text import ConfigError, nearest
@@ -20,7 +22,7 @@ def question(
     if against:
         baseline = _scheme("--against", against, there, catalogue)
         swapped = catalogue.baseline if baseline == catalogue.contender else catalogue.contender
-        catalogue = catalogue.but(baseline=baseline, contender=swapped)
+        catalogue = replace(catalogue, baseline=baseline, contender=swapped)
     others = there - {catalogue.baseline}
     own = {scheme for scheme in others if scheme.partition(" ")[0] not in catalogue.schemes}
     if contender:
@@ -29,10 +31,10 @@ def question(
             raise ConfigError(
                 f"--contender {contender}: is the baseline too; --against names another"
             )
-        return catalogue.but(contender=scheme)
+        return replace(catalogue, contender=scheme)
     for only in (own, others):
         if len(only) == 1:
-            return catalogue.but(contender=next(iter(only)))
+            return replace(catalogue, contender=next(iter(only)))
     return catalogue
 
 

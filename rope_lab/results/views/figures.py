@@ -1,51 +1,46 @@
-"""The figures of a folder's pages: which are drawn, under which name, and their SVG.
+"""The figures of a folder's pages: which are drawn, and under which name.
 
 All that charts need of setups and sweeps is taken from them here. A new kind of figure is a
 function, and a line in CHARTS.
 """
 
-import itertools
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
+from typing import NamedTuple
 
 import altair as alt
 import pandas as pd
 
-from rope_lab.results.comparisons.grids import Sweep, is_number
+from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.records.measures import AT
 from rope_lab.results.records.run import one_line
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views import charts, heat, render, series
+from rope_lab.results.views import charts, heat, series
 from rope_lab.results.views.panels import Panel, points_frame, titled
+from rope_lab.results.views.tables import unused
 from rope_lab.text import show
 
-FOREST = "verdicts.svg"
 LABEL = 140  # letters of a title
 WORD = 16  # letters of a value on an axis
 
 
-def draw(
-    shown: Collection[Setup | Sweep], form: Callable[[alt.TopLevelMixin], bytes] | None = None
-) -> tuple[dict[Setup | Sweep, str], dict[str, bytes]]:
-    """The figures of sweeps and setups: the names of their files, and by name their content.
+class Figure(NamedTuple):
+    """A chart, and the name of its file without the ending."""
 
-    form: what makes the content of a chart; None: render.svg
-    """
-    names: dict[Setup | Sweep, str] = {}
-    files: dict[str, bytes] = {}
+    name: str
+    chart: alt.TopLevelMixin
+
+
+def draw(shown: Collection[Setup | Sweep]) -> dict[Setup | Sweep, Figure]:
+    """The figures of sweeps and setups that have one."""
+    drawn: dict[Setup | Sweep, Figure] = {}
     for each in drawable(shown):
         kind = _kind(each)
-        stems = {file.removesuffix(f"-{kind}.svg") for file in files}
-        name = f"{unused(stems, each.file, f'{each.file}-{each.recipe_id}')}-{kind}.svg"
-        names[each], files[name] = name, (form or render.svg)(CHARTS[kind](each))
-    return names, files
-
-
-def unused(taken: Collection[str], *names: str) -> str:
-    """The first of these names that is not taken; if all are, the last with a number."""
-    numbered = (f"{names[-1]}-{number}" for number in itertools.count(2))
-    return next(name for name in itertools.chain(names, numbered) if name not in taken)
+        taken = {figure.name.removesuffix(f"-{kind}") for figure in drawn.values()}
+        name = unused(taken, each.file, f"{each.file}-{each.recipe_id}")
+        drawn[each] = Figure(f"{name}-{kind}", CHARTS[kind](each))
+    return drawn
 
 
 def _kind(each: Setup | Sweep) -> str:
@@ -171,7 +166,7 @@ def sweep_panel(each: Sweep) -> Panel:
     above = f" above the Bayes-optimal {optimum:.3g}" if optimum else ""
     unit = f"{measure.unit}{above}, {measure.better} is better"
     axis, scale = {"values": places, "format": "~g"}, {}
-    if not _has_numbers(each):
+    if not each.has_numbers:
         words = [one_line(show(value), WORD) for value in values]
         axis["labelExpr"] = f"{json.dumps(words)}[datum.value]"
     elif 0 < 3 * values[0] <= values[-1]:
@@ -184,11 +179,7 @@ def sweep_panel(each: Sweep) -> Panel:
 
 def _places(each: Sweep) -> list[float]:
     """The positions of a setting's values on an axis; words stand one after the other."""
-    return list(map(float, each.values if _has_numbers(each) else range(len(each.values))))
-
-
-def _has_numbers(each: Sweep) -> bool:
-    return all(map(is_number, each.values))
+    return list(map(float, each.values if each.has_numbers else range(len(each.values))))
 
 
 def _title(setup: Setup, panel: Panel) -> str:

@@ -219,8 +219,8 @@ def notes(reading: Continued, trained: int) -> list[str]:
         lines.append(
             f"“minus {WINDOWS}”: against the scheme unchanged when each layer sees {trained} "
             "tokens, with as much further training. Below 0, more context lowers the loss. Through "
-            f"{layers} layers such windows still reach up to {layers} times as far back. No interval "
-            "is corrected for the number of methods."
+            f"{layers} layers such windows still reach up to {layers} times as far back. No "
+            "interval is corrected for the number of methods."
         )
     return lines
 

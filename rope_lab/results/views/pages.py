@@ -26,6 +26,7 @@ from rope_lab.results.views.tables import (
 )
 
 INDEX = "README.md"
+FOREST = "verdicts"  # the name of its figure
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
 PLANNED = (
     "These comparisons were planned: they are tested as planned, and nowhere else "
@@ -59,6 +60,12 @@ class Content:
     @cached_property
     def verdicts(self) -> list[Result]:
         return verdicts_of.verdicts(self.setups, self.studied, self.catalogue)
+
+    @property
+    def measured(self) -> list[Result]:
+        """The verdicts of a forest plot; none if there are fewer than three."""
+        found = [verdict for verdict in self.verdicts if verdict.gain.n]
+        return found if len(found) > 2 else []
 
     @cached_property
     def sections(self) -> dict[Setup | Sweep, Section]:
@@ -99,7 +106,8 @@ def publish(out: Path, content: Content) -> list[Path]:
     """
     from rope_lab.results.views import figures, forest, render  # here: slow to import
 
-    links, files = figures.draw(content.sections)
+    drawn = figures.draw(content.sections)
+    files = {f"{figure.name}.svg": render.svg(figure.chart) for figure in drawn.values()}
     pages: dict[str, list[str]] = {INDEX: []}
     others = {}
     for each, section in content.sections.items():
@@ -108,12 +116,12 @@ def publish(out: Path, content: Content) -> list[Path]:
             page = each.report.page
             others[page] = f"[{escaped(each.report.title)}]({page})"
         here = pages.setdefault(page, [])
-        here.append(shown(section, links.get(each), folded=bool(here)))
+        figure = drawn[each].name if each in drawn else ""
+        here.append(shown(section, figure, folded=bool(here)))
     lead = []
-    measured = [verdict for verdict in content.verdicts if verdict.gain.n]
-    if len(measured) > 2:
-        files[figures.FOREST] = render.svg(forest.forest(measured, content.catalogue))
-        lead.append(_figure(figures.FOREST))
+    if content.measured:
+        files[f"{FOREST}.svg"] = render.svg(forest.forest(content.measured, content.catalogue))
+        lead.append(_figure(FOREST))
     lead.append(_verdicts(content) if content.catalogue.compares else PLANNED)
     lead.append(" · ".join(others.values()))
     pages[INDEX] = [*lead, *pages[INDEX], _problems(content)]
@@ -135,7 +143,7 @@ def _verdicts(content: Content) -> str:
 
 
 def shown(section: Section, figure: str = "", folded: bool = False) -> str:
-    """A section as Markdown, with its figure if it is named; `folded`: below its heading."""
+    """A section as Markdown, with the figure of a name; `folded`: below its heading."""
     parts = [
         _figure(figure),
         markdown(section.table),
@@ -159,7 +167,7 @@ def _problems(content: Content) -> str:
 
 
 def _figure(name: str) -> str:
-    return f"![{ALT[Path(name).stem.rpartition('-')[2]]}](figures/{name})" if name else ""
+    return f"![{ALT[name.rpartition('-')[2]]}](figures/{name}.svg)" if name else ""
 
 
 def _joined(parts: Iterable[str]) -> str:

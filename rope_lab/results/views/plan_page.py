@@ -6,14 +6,13 @@ import pandas as pd
 
 from rope_lab.results.comparisons.answers import Family, Result, samples
 from rope_lab.results.comparisons.paired_tests import TESTS
-from rope_lab.results.comparisons.words import NOT_TESTED, OPEN, plan_word
+from rope_lab.results.comparisons.words import plan_word, word
 from rope_lab.results.plans.find import named, unnamed
 from rope_lab.results.plans.names import arm_name
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import numbers
 from rope_lab.results.views.tables import NONE, Strong, Table, escaped, interval, markdown
-from rope_lab.results.views.verdicts import ratio
 
 HEAD = """# Planned comparisons and their outcome
 
@@ -55,7 +54,7 @@ def section(results: list[Result], catalogue: Catalogue, correction: str = "") -
     if correction:
         parts.append(f"Correction: {correction}")
     if family.untested:
-        return "\n\n".join([*parts, f"**Outcome: {_untested(family)}.** {family.untested}"])
+        return "\n\n".join([*parts, f"**Outcome: {word(results[0])}.** {family.untested}"])
     parts.append(_ended(family))
     if others := unnamed(study, family.found):
         parts.append(
@@ -69,10 +68,6 @@ def section(results: list[Result], catalogue: Catalogue, correction: str = "") -
     return "\n\n".join([*parts, markdown(_every_seed(results, catalogue))])
 
 
-def _untested(family: Family) -> str:
-    return OPEN if family.open else NOT_TESTED
-
-
 def _ended(family: Family) -> str:
     """How many runs have ended and diverged, and which direction is better."""
     study, diverged = family.study, "none diverged"
@@ -84,8 +79,7 @@ def _ended(family: Family) -> str:
 
 
 def _schemes(result: Result, catalogue: Catalogue) -> str:
-    arms = result.comparison.ours, result.comparison.theirs
-    return " − ".join(catalogue.title(arm.scheme) for arm in arms)
+    return " − ".join(catalogue.title(arm.scheme) for arm in result.comparison.arms)
 
 
 def _tests(results: list[Result], catalogue: Catalogue) -> Table:
@@ -112,7 +106,7 @@ def claim(result: Result, catalogue: Catalogue) -> tuple[str, str]:
     family = result.family
     about = f"{NAME}, study {family.study.name}, {result.comparison.name}"
     if family.untested:
-        return _untested(family), f"{about}: {family.untested}"
+        return word(result), f"{about}: {family.untested}"
     found = f"{_schemes(result, catalogue)} {text(result)}, p {result.p_family:.2g}"
     return plan_word(result), f"{about}: {found}"
 
@@ -128,11 +122,9 @@ def text(result: Result) -> str:
         return FIRST.format(**pairs.median().map(step_text), more=more, less=less)
     difference = result.difference
     margin = result.comparison.margin
-    planned = {test.name: test for test in result.family.study.comparisons}
-    unit = planned[result.comparison.name].unit
-    shown = f"{interval(difference, '+.4g')} {unit}, pairs: {len(pairs)}"
+    shown = f"{interval(difference, '+.4g')} {result.comparison.unit}, pairs: {len(pairs)}"
     if result.measure.is_log:
-        shown += f": {interval(ratio(difference), '.2f')} times the steps"
+        shown += f": {interval(difference.exp, '.2f')} times the steps"
     if margin is not None:
         matches = "matches it" if result.gain.low > -margin else "is not shown to match it"
         shown += f": {matches} to within {margin:g}"
@@ -153,7 +145,7 @@ def _every_seed(results: list[Result], catalogue: Catalogue) -> Table:
     shown = set()
     for result in results:
         measure, asked = result.measure, result.comparison
-        for arm in (asked.ours, asked.theirs):
+        for arm in asked.arms:
             if measure.at == "reached" or (arm.scheme, measure) in shown:
                 continue
             shown.add((arm.scheme, measure))

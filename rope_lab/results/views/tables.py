@@ -1,8 +1,9 @@
 """Tables as data, and as Markdown, LaTeX and CSV; the report renders the same tables as HTML."""
 
+import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -165,7 +166,8 @@ def signed(difference: Interval, digits: int) -> str:
 
 
 def mean_of(values: Sequence[float], measure: Measure, diverged: int = 0) -> str:
-    """The mean of a scheme's runs with its 95% interval, and how many others diverged.
+    """The mean of a scheme's runs with its 95% interval, and how many others diverged; of
+    logarithms of steps, the geometric mean of steps.
 
     The range instead, in round brackets, of two runs or if the interval would leave 0 … `most`, the
     possible values.
@@ -173,7 +175,9 @@ def mean_of(values: Sequence[float], measure: Measure, diverged: int = 0) -> str
     found = t_interval(values)
     digits = measure.digits
     text = interval(found, f".{digits}f")
-    if found.n == 2 or found.low < 0 or found.high > measure.most:
+    if measure.is_log:
+        text = interval(found.exp, ",.0f")
+    elif found.n == 2 or found.low < 0 or found.high > measure.most:
         text = f"{found.mean:.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
     text = counted(text, found.n)
     return f"{text}, {diverged} diverged" if diverged else text
@@ -207,3 +211,9 @@ def interval(found: Interval, form: str) -> str:
 
 def strong_if(condition: bool, text: str) -> str:
     return Strong(text) if condition else text
+
+
+def unused(taken: Collection[str], *names: str) -> str:
+    """The first of these names that is not taken; if all are, the last with a number."""
+    numbered = (f"{names[-1]}-{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain(names, numbered) if name not in taken)

@@ -15,7 +15,6 @@ from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.measures import OF_LENGTHS
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, numbers
-from rope_lab.results.views.verdicts import ratio
 
 SMALL = 0.0001  # smaller p values are shown as below it
 
@@ -98,7 +97,7 @@ class Verdict:
     @property
     def arms(self) -> tuple[Arm, Arm]:
         """Ours and theirs."""
-        return self.result.comparison.ours, self.result.comparison.theirs
+        return self.result.comparison.arms
 
     def plot(self) -> Any:
         """The figure, an Altair chart."""
@@ -131,7 +130,7 @@ def _numbers(verdict: Verdict) -> str:
     test = f"sign-flip test over {found.n} pairs of seeds, {p_text(result.p)}"
     ours, theirs = verdict.names
     if measure.is_log:
-        steps = ratio(found)
+        steps = found.exp
         text = (
             f"The geometric means are {means} {measure.shown_unit}. {ours} takes "
             f"{steps.mean:.2f} times the steps of {theirs} (95% interval {steps.low:.2f} to "

@@ -1,10 +1,9 @@
 """The files of a verdict: a page with paragraph, figure and tables; also LaTeX, CSV and JSON."""
 
 import json
-from collections.abc import Sequence
 
 from rope_lab.files import write_files
-from rope_lab.results.comparisons.stats import ALPHA, t_interval
+from rope_lab.results.comparisons.stats import ALPHA
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Record, Run
@@ -12,7 +11,7 @@ from rope_lab.results.views import tables
 from rope_lab.results.views.plan_page import text as described
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
 from rope_lab.results.views.verdict import Verdict, p_text
-from rope_lab.results.views.verdicts import gain_text, ratio
+from rope_lab.results.views.verdicts import gain_text
 from rope_lab.shipped import choices
 
 EDITED = "was edited after the plan was frozen: the verdict is of its copy"
@@ -110,7 +109,7 @@ def table(verdict: Verdict) -> Table:
     values = result.pairs.ours, result.pairs.theirs
     rows = []
     for name, arm, of_arm in zip(verdict.names, verdict.arms, values, strict=True):
-        row = {"scheme": name, column: _mean(verdict, of_arm)}
+        row = {"scheme": name, column: mean_of(of_arm, measure)}
         row["learning rate"] = f"{verdict.best[name]:g}"
         row["parameters"] = f"{arm.runs[0].parameters:,}"
         row["ms per step"] = f"{_milliseconds(arm.runs):.3g}"
@@ -128,13 +127,6 @@ def table(verdict: Verdict) -> Table:
         "ms per step": "",
     }
     return Table([*rows, difference])
-
-
-def _mean(verdict: Verdict, values: Sequence[float]) -> str:
-    measure = verdict.result.measure
-    if measure.is_log and len(values):
-        return tables.interval(ratio(t_interval(values)), ",.0f")
-    return mean_of(values, measure)
 
 
 def _milliseconds(runs: tuple[Run, ...]) -> float:
@@ -194,9 +186,8 @@ def _searched(verdict: Verdict, position: str, rate: float) -> str:
     cell = position, rate
     runs = [run for run in verdict.searched if (run.position, run.settings["train.lr"]) == cell]
     finished = [run for run in runs if run.status == "finished"]
-    text = _mean(verdict, [verdict.result.measure.of(run) for run in finished])
-    diverged = len(runs) - len(finished)
-    return f"{text}, {diverged} diverged" if diverged else text
+    measure = verdict.result.measure
+    return mean_of([measure.of(run) for run in finished], measure, len(runs) - len(finished))
 
 
 def _secondary(verdict: Verdict) -> Table:

@@ -6,7 +6,6 @@ import math
 from itertools import chain
 
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.stats import Interval
 from rope_lab.results.comparisons.unplanned import headlines
 from rope_lab.results.comparisons.words import (
     AHEAD,
@@ -57,8 +56,7 @@ def verdicts(
         return []
     found = []
     for result in chain.from_iterable(studied):
-        arms = result.comparison.ours, result.comparison.theirs
-        names = [scheme_of(arm.scheme) for arm in arms]
+        names = [scheme_of(arm.scheme) for arm in result.comparison.arms]
         if result.family.is_primary and {*names} == {*catalogue.pair}:
             found.append(result if names[0] == catalogue.contender else result.swapped())
     for scale in dict.fromkeys(setup.scale for setup in setups):
@@ -133,16 +131,10 @@ def published_gains(result: Result, catalogue: Catalogue) -> list[float]:
     return gains
 
 
-def ratio(difference: Interval) -> Interval:
-    """Of steps, from a difference of their logarithms."""
-    mean, low, high = map(math.exp, (difference.mean, difference.low, difference.high))
-    return Interval(mean, low, high, difference.n)
-
-
 def gain_text(result: Result) -> str:
     """The gain with its interval; of logarithms of steps, as a ratio."""
     if result.measure.is_log and result.gain.n:
-        return f"{interval(ratio(result.difference), '.2f')} times the steps"
+        return f"{interval(result.difference.exp, '.2f')} times the steps"
     return signed(result.gain, result.measure.digits)
 
 
