@@ -63,6 +63,21 @@ def _show(kind: type, error: BaseException, trace: TracebackType | None) -> None
         sys.__excepthook__(kind, error, trace)
 
 
+def says_yes(question: str) -> bool:
+    """Whether the person at the terminal says yes; Ctrl-C and Ctrl-D do not."""
+    handler = signal.getsignal(signal.SIGINT)
+    if process_is_ours():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except (EOFError, KeyboardInterrupt):
+        print()
+        return False
+    finally:
+        if process_is_ours():
+            signal.signal(signal.SIGINT, handler)
+
+
 def check_directory() -> None:
     """Exit if the working directory was deleted; warn if its checkout is not the code that runs."""
     try:

@@ -11,21 +11,21 @@ import re
 from pathlib import Path
 
 from rope_lab.__main__ import MODULES
+from rope_lab.exporting.command import TARGETS, supported
 from rope_lab.places import CONF, HERE
-from rope_lab.shipped import shipped
+from rope_lab.shipped import choices, shipped
 from rope_lab.text import Words, argument_parser, say
 from rope_lab.train.settings import declared
 
 TAKE_OWN_FILES = ("extend", "adopt", "sample", "probe")
 TAKE_SETTINGS = ("compare", "ladder", "train", "sweep", "table", "check", "bench", "score")
 OF_ASKING = ("--out", "--jobs", "--yes")  # of commands that make a bill
-PARTS = HERE / "exporting" / "parts"  # a file for each scheme that can be exported
 OF_OPTIONS = {  # the values of options; other options take files and numbers
     "--task": lambda: values("task"),
     "--scale": lambda: values("scale"),
     "--against": lambda: values("position"),
     "--contender": lambda: values("position"),
-    "export --to": lambda: ["torch", "transformers"],  # its TARGETS: it is slow to import
+    "export --to": lambda: [*TARGETS],
     "--to": list,
     "--out": list,
     "--html": list,
@@ -60,10 +60,10 @@ complete -c rope-lab -a '(rope-lab completion --line (commandline -cp | string c
 }
 
 NAMES = {  # of commands that take names
-    "table": lambda: _stems("table"),
-    "export": lambda: [name for name in _stems("position") if (PARTS / f"{name}.py").exists()],
+    "table": lambda: choices("table"),
+    "export": supported,
     "completion": lambda: list(SCRIPTS),
-    **dict.fromkeys(("compare", "score", "show", "bench"), lambda: _stems("position")),
+    **dict.fromkeys(("compare", "score", "show", "bench"), lambda: choices("position")),
 }
 
 
@@ -139,9 +139,5 @@ def settings(words: list[str], last: str) -> list[str]:
 def values(setting: str) -> list[str]:
     """The values of a setting that names a file of conf/."""
     if setting == "scale":
-        return sorted({"quick", *_stems("recipe/*")})
-    return _stems(setting) if setting in ("task", "position", "hydra/launcher") else []
-
-
-def _stems(folder: str) -> list[str]:
-    return sorted({path.stem for path in CONF.glob(f"{folder}/*.yaml")})
+        return sorted({path.stem for path in CONF.glob("recipe/*/*.yaml")})
+    return choices(setting) if setting in ("task", "position", "hydra/launcher") else []

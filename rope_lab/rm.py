@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from rope_lab.command import says_yes
 from rope_lab.places import RESULTS
 from rope_lab.text import (
     ConfigError,
@@ -24,7 +25,7 @@ from rope_lab.train.run_folder import RunFolder, read
 from rope_lab.train.tracking import remove_offline
 
 
-@errors_as_exit(EOFError)
+@errors_as_exit()
 def main(arguments: Words = None) -> None:
     parser = argument_parser("rm", __doc__)
     parser.add_argument("folders", nargs="+", metavar="RUN")
@@ -33,7 +34,8 @@ def main(arguments: Words = None) -> None:
     named = [run_folder(name) for name in given.folders]
     folders = {folder.resolve(): folder for folder in named}.values()
     say("\n".join(map(short_path, folders)))
-    if not given.yes and not agreed(f"delete {len(folders)} run(s) for good? [y/N] "):
+    question = f"delete {len(folders)} run(s) for good? [y/N] "
+    if not (given.yes or (is_terminal(sys.stdin) and says_yes(question))):
         raise ConfigError("nothing was deleted; --yes deletes without asking")
     for folder in folders:
         delete(folder)
@@ -49,11 +51,6 @@ def run_folder(name: str) -> Path:
         problem = "is a link, or has no readable run.json"
         raise ConfigError(f"{name!r}: {problem}; name the folder of a run, or delete it by hand")
     return path
-
-
-def agreed(question: str) -> bool:
-    """Whether somebody at a terminal says yes."""
-    return is_terminal(sys.stdin) and input(question).lower() in ("y", "yes")
 
 
 def delete(folder: Path) -> None:

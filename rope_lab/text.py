@@ -108,6 +108,12 @@ def filled(text: str, indent: str = "  ") -> str:
     return "\n".join(lines)
 
 
+def amount(text: str, unit: str) -> float | None:
+    """The number before a unit, 1.5 of `1.5h`; None if the text is anything else."""
+    found = re.fullmatch(rf"(\d+(?:\.\d+)?){unit}", text)
+    return float(found[1]) if found else None
+
+
 def plain(text: str) -> str:
     """`text` in one line; characters that are not printable are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -50,12 +50,12 @@ class Addition(PackedTask):
         return np.where(np.arange(self.width) < count, digits, -1).reshape(n, -1)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
-        first, second = self._numbers(drawn)
+        first, second = np.split(drawn, 2, axis=1)
         # Digit by digit, and the same in either order.
         return np.concatenate([first + second, first * second], axis=1)
 
     def write(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        first, second = self._numbers(drawn)
+        first, second = np.split(drawn, 2, axis=1)
         written = [each[:, ::-1] if self.highest_first else each for each in (first, second)]
         prompts = join(spell(DIGITS, written[0]), "+", spell(DIGITS, written[1]), "=")
         return prompts, join(spell(DIGITS, _sum(first, second)), "#")
@@ -74,12 +74,9 @@ class Addition(PackedTask):
 
     def attributes(self, drawn: np.ndarray) -> dict[str, np.ndarray]:
         """`digits` of a number; `carries`: places that pass one on."""
-        first, second = self._numbers(drawn)
+        first, second = np.split(drawn, 2, axis=1)
         count = (first >= 0).sum(axis=1)
         return {"digits": count, "carries": _carries(first, second).sum(axis=1)}
-
-    def _numbers(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return drawn[:, : self.width], drawn[:, self.width :]
 
 
 def _carries(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ class ArithmeticAddition(PackedTask):
         return np.where(place < lengths, drawn, 0).reshape(n, -1)
 
     def split_key(self, drawn: np.ndarray) -> np.ndarray:
-        first, second = self._numbers(drawn)
+        first, second = np.split(drawn, 2, axis=1)
         # Place by place, and the same in either order.
         return np.concatenate([first + second, first * second], axis=1)
 
@@ -82,14 +82,11 @@ class ArithmeticAddition(PackedTask):
         total = "#" in completion and written[1] == "d==" and written[2] == right
         return {"accuracy": completion.startswith(problem.completion), "sum_accuracy": total}
 
-    def _numbers(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return drawn[:, : self.width], drawn[:, self.width :]
-
     def _added(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Both numbers with a place for the last carry, each place's total, and the carry into it,
         [n, places] each.
         """
-        first, second = (np.pad(number, ((0, 0), (0, 1))) for number in self._numbers(drawn))
+        first, second = (np.pad(number, ((0, 0), (0, 1))) for number in np.split(drawn, 2, axis=1))
         total = first + second
         carry = np.zeros_like(first)
         for place in range(1, first.shape[1]):

@@ -169,7 +169,7 @@ def test_a_diverged_run_is_named_and_never_as_good(made_up):
     made = longer_page.of_ways("scheme", continued, "RoPE", measures, others)
     (row,) = [row for row in made.rows if row["scheme"] == "RoPER"]
     assert row["loss"].endswith("1 diverged")
-    assert row["less control"] == "–"
+    assert row["minus control"] == "–"
 
 
 def test_changed_settings_of_the_parents_scheme_are_carried_over(tmp_path):

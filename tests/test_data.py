@@ -24,7 +24,7 @@ def test_batches_held_out_text_and_problems_are_what_they_were(name, scale):
     # The last one first.
     batches = [data.training_batch(task, 0, k, t.batch_size, t.seq_len) for k in (2, 1, 0)][::-1]
     held_out = data.evaluation_text(task, 8, t.seq_len)
-    for digest, found in zip(digests, (batches, [held_out]), strict=True):
+    for digest, found in zip(digests, (batches, [held_out.batch]), strict=True):
         for text in found:
             for tokens in (text.inputs_BT, text.targets_BT):
                 digest.update(tokens.numpy().astype("<i8").tobytes())
@@ -55,9 +55,11 @@ def test_targets_are_the_next_tokens_where_they_count(name, loss_on):
         == np.where(counted, text.tokens.astype(int), data.IGNORED)[:, 1:].tolist()
     )
     held_out = data.evaluation_text(task, 4, 100)
-    assert torch.equal(held_out.targets_BT != data.IGNORED, held_out.answer_position_BT > 0)
+    assert torch.equal(held_out.batch.targets_BT != data.IGNORED, held_out.answer_position_BT > 0)
     answers = held_out.answer_position_BT[:, :-1] > 0
-    assert torch.equal(held_out.inputs_BT[:, 1:][answers], held_out.targets_BT[:, :-1][answers])
+    assert torch.equal(
+        held_out.batch.inputs_BT[:, 1:][answers], held_out.batch.targets_BT[:, :-1][answers]
+    )
 
 
 def test_streams_seeds_and_steps_do_not_meet():

@@ -156,9 +156,9 @@ def test_losses_are_means_over_tokens_and_by_answer_position():
     evaluation = evaluate(model, task, text, data.evaluation_problems(task, 10), 90)
     nats, right, by_position = [], [], {}
     for row in range(5):
-        log_probabilities = model(text.inputs_BT[row : row + 1])[0].log_softmax(-1)
+        log_probabilities = model(text.batch.inputs_BT[row : row + 1])[0].log_softmax(-1)
         for t in range(90):
-            target = int(text.targets_BT[row, t])
+            target = int(text.batch.targets_BT[row, t])
             if target != data.IGNORED:
                 nats.append(-log_probabilities[t, target].item())
                 right.append(int(log_probabilities[t].argmax()) == target)
@@ -252,13 +252,13 @@ def test_loss_by_context_length_is_the_mean_between_lengths():
     assert longer.tokens == 70  # the text's length; problems are shorter
     slices = by_length(model, task, load(), longer)
     assert slices["length"].keys() == slices["length_loss"].keys() == {"20", "40", "70"}
-    log_probabilities = model(longer.text.inputs_BT).log_softmax(-1)
+    log_probabilities = model(longer.text.batch.inputs_BT).log_softmax(-1)
     for begin, end in pairwise([0, *lengths]):
         above = [
             -log_probabilities[row, t, target].item() - longer.text.floor_BT[row, t].item()
             for row in range(3)
             for t in range(begin, end)
-            if (target := int(longer.text.targets_BT[row, t])) != data.IGNORED
+            if (target := int(longer.text.batch.targets_BT[row, t])) != data.IGNORED
         ]
         assert slices["length_loss"][str(end)] == [len(above), pytest.approx(mean(above), rel=1e-6)]
 
@@ -266,4 +266,4 @@ def test_loss_by_context_length_is_the_mean_between_lengths():
 def test_the_lowest_temperature_gives_the_likeliest_token():
     logits_BV = torch.tensor([[1.0, 3.0, 2.9], [-1e4, -2e4, -1e4 - 1]])
     for temperature in (1e-300, 1e-5):
-        assert sampled(temperature)(logits_BV).tolist() == [1, 0]
+        assert sampled(temperature, 40, 0)(logits_BV).tolist() == [1, 0]

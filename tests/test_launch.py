@@ -111,7 +111,7 @@ def test_a_signal_ends_a_sweep_naming_waiting_runs(run, tmp_path, monkeypatch):
     assert run_folder.read(only_folder(tmp_path / "runs"))["status"] == "interrupted"
 
 
-def test_the_third_ctrl_c_to_a_sweep_in_children_is_no_traceback(run, monkeypatch):
+def test_three_ctrl_c_to_a_sweep_give_no_traceback(run, monkeypatch):
     def pressed(runs, stopping, settings):
         for _ in range(3):
             signal.raise_signal(signal.SIGINT)

@@ -388,7 +388,9 @@ def keys_of(task: Task, row: str) -> list[Any]:
 def test_no_evaluation_problem_is_in_training(name, scale):
     cfg = load(f"task={name}", f"scale={scale}")
     task, tokens = config.build_task(cfg), cfg.train.seq_len
-    rows = [task.decode(row) for row in data.evaluation_text(task, 64, tokens).inputs_BT.numpy()]
+    rows = [
+        task.decode(row) for row in data.evaluation_text(task, 64, tokens).batch.inputs_BT.numpy()
+    ]
     held_out = {key for row in rows for key in keys_of(task, row)}
     assert len(held_out) >= 30
     held_out |= {

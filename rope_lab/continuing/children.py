@@ -12,7 +12,7 @@ from rope_lab.experiments.timing import bill_of
 from rope_lab.launch.jobs import Job
 from rope_lab.results.comparisons.continued import Key, Ways
 from rope_lab.results.plans.bill import Bill
-from rope_lab.text import ConfigError, Record, Settings, flat, nested, show
+from rope_lab.text import ConfigError, Record, Settings, amount, flat, nested, show
 from rope_lab.train import config
 from rope_lab.train.load import parent_changed
 from rope_lab.train.run_folder import out_folder, read
@@ -95,9 +95,8 @@ def _typical(alike: Sequence[Job]) -> Job:
 
 def steps_of(budget: str, parent: Parent) -> int:
     """The further steps of `5%`, a share of the parent's. Raises ConfigError."""
-    number = budget.removesuffix("%")
-    is_number = number != budget and number.replace(".", "", 1).isdecimal()
-    if not is_number or float(number) > MOST_SHARE:
+    share = amount(budget, "%")
+    if share is None or share > MOST_SHARE:
         most = f"must be a share of the steps, 5%, and at most {MOST_SHARE}%"
         raise ConfigError(f"--budget {show(budget)}: {most}; --at-most 2h limits the time")
-    return round(float(number) / 100 * parent.cfg.train.steps)
+    return round(share / 100 * parent.cfg.train.steps)

@@ -3,20 +3,18 @@
 import dataclasses
 import functools
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rope_lab.results.records.catalogue import Catalogue, TaskReport
-from rope_lab.text import ConfigError, Record, Settings, flat, show
+from rope_lab.text import ConfigError, Record, Settings, amount, flat, show
 from rope_lab.train import config
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import record_of
 
 MOST_TIMES = 1000  # the longest length of training
-TIMES = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
 @dataclass(frozen=True)
@@ -119,12 +117,12 @@ def targets(parent: Parent, lengths: str) -> tuple[int, list[Target]]:
     task = config.build_task(parent.cfg)
     found = []
     for word in dict.fromkeys(lengths.split(",")):
-        times = TIMES.fullmatch(word.strip())
-        if times is None or not 1 < float(times[1]) <= MOST_TIMES:
+        times = amount(word.strip(), "x")
+        if times is None or not 1 < times <= MOST_TIMES:
             must = f"must be multiples above 1 and at most {MOST_TIMES}, 2x,4x,8x"
             raise ConfigError(f"--lengths {show(lengths)}: {must}")
-        length = math.ceil(float(times[1]) * trained_length)
+        length = math.ceil(times * trained_length)
         with config_errors(f"--lengths {word}: "):
             tokens = task.of_length(length).max_length
-        found.append(Target(float(times[1]), length, tokens, task.max_length))
+        found.append(Target(times, length, tokens, task.max_length))
     return trained_length, sorted(found, key=lambda target: target.times)

@@ -1,17 +1,24 @@
 """The question before runs begin, its limit, and the exit status of a command that asks."""
 
 import re
-import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import NoReturn
 
-from rope_lab.command import process_is_ours
+from rope_lab.command import says_yes
 from rope_lab.experiments.launching import Asks, Stopped
 from rope_lab.launch.job import EXIT_BAD_CONFIG, EXIT_FAILED
 from rope_lab.results.plans.bill import Bill, duration
-from rope_lab.text import ConfigError, argument_parser, filled, is_terminal, of_system, say
+from rope_lab.text import (
+    ConfigError,
+    amount,
+    argument_parser,
+    filled,
+    is_terminal,
+    of_system,
+    say,
+)
 from rope_lab.train.stop import ignore
 
 LEAST_RATES = 3  # of a search
@@ -33,10 +40,9 @@ def hours(option: str, text: str) -> float | None:
     if not text:
         return None
     for unit, each in (("min", 1 / 60), ("h", 1.0)):
-        number = text.removesuffix(unit)
-        is_number = number != text and number.replace(".", "", 1).isdecimal()
-        if is_number and float(number) > 0:
-            return float(number) * each
+        number = amount(text, unit)
+        if number:
+            return number * each
     raise ConfigError(f"{option} {text}: must be a time, 2h or 30min")
 
 
@@ -66,25 +72,10 @@ def asks(yes: bool, budget: float | None) -> Asks:
             return
         if not is_terminal(sys.stdin):
             raise Stopped("nobody can be asked here: --yes, in Python yes=True, begins")
-        if not _says_yes():
+        if not says_yes("begin? [y/N] "):
             raise Stopped("not begun; the same command asks again")
 
     return ask
-
-
-def _says_yes() -> bool:
-    """Whether the person at the terminal begins; Ctrl-C and Ctrl-D do not."""
-    handler = signal.getsignal(signal.SIGINT)
-    if process_is_ours():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return input("begin? [y/N] ").strip().lower() in ("y", "yes")
-    except (EOFError, KeyboardInterrupt):
-        say("")
-        return False
-    finally:
-        if process_is_ours():
-            signal.signal(signal.SIGINT, handler)
 
 
 def status_of(call: Callable[[], int | None]) -> tuple[int, str]:

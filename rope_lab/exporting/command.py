@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from string import Template
 
-from rope_lab.exporting import parity
 from rope_lab.files import check_ours, check_writable, write_whole
 from rope_lab.places import HERE
 from rope_lab.text import ConfigError, Words, argument_parser, errors_as_exit, nearest, say
@@ -99,6 +98,8 @@ def split(source: str) -> tuple[str, str]:
 
 def write(name: str, target: str, folder: Path) -> list[Path]:
     """Write the file and its test; returns their paths. Raises ConfigError, OSError."""
+    from rope_lab.exporting import parity  # here: completion needs no torch
+
     if name not in supported():
         hint = nearest(name, supported(), "")
         raise ConfigError(f"{name}: cannot be exported; {hint}")

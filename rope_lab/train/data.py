@@ -52,23 +52,19 @@ class Batch(NamedTuple):
 
 
 class HeldOutText(NamedTuple):
-    """A batch of held-out text; the fields for statistics stay on the CPU (MPS has no float64)."""
+    """A batch of held-out text; the fields for statistics stay on the CPU (MPS has no float64).
 
-    inputs_BT: Tensor
-    targets_BT: Tensor
-    answer_position_BT: (
-        Tensor  # int64, the position of a target in its answer: 1, 2, …, or 0 outside of answers
-    )
-    floor_BT: Tensor  # float64, the Bayes-optimal loss there, in nats
-    pos: Tensor | None = None
-    documents_BT: Tensor | None = None
+    answer_position_BT: int64, the position of a target in its answer: 1, 2, …, or 0 outside of
+                        answers
+    floor_BT:           float64, the Bayes-optimal loss there, in nats
+    """
 
-    @property
-    def batch(self) -> Batch:
-        return Batch(self.inputs_BT, self.targets_BT, self.pos, self.documents_BT)
+    batch: Batch
+    answer_position_BT: Tensor
+    floor_BT: Tensor
 
     def to(self, device: torch.device) -> "HeldOutText":
-        return self._replace(**self.batch.to(device)._asdict())
+        return self._replace(batch=self.batch.to(device))
 
 
 class Longer(NamedTuple):
@@ -83,7 +79,8 @@ class Longer(NamedTuple):
     def tokens(self) -> int:
         """The most tokens that a model reads of them."""
         read = [p.length - 1 for problems in self.problems.values() for p in problems]
-        return max([*read, 0 if self.text is None else self.text.inputs_BT.shape[1]], default=0)
+        of_text = 0 if self.text is None else self.text.batch.inputs_BT.shape[1]
+        return max([of_text, *read])
 
 
 def generator(seed: int, stream: int, step: int = 0) -> np.random.Generator:
@@ -113,7 +110,7 @@ def evaluation_text(task: Task, rows: int, seq_len: int) -> HeldOutText:
     position = torch.from_numpy(text.answer_position[:, 1:].astype(np.int64))
     floor = torch.from_numpy(task.floor(text.tokens)[:, 1:].copy())
     batch = _batch(text, text.answer_position > 0)
-    return HeldOutText(**batch._asdict(), answer_position_BT=position, floor_BT=floor)
+    return HeldOutText(batch, position, floor)
 
 
 def evaluation_problems(task: Task, n: int) -> list[Problem]:

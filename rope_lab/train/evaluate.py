@@ -24,7 +24,7 @@ from rope_lab.text import show
 from rope_lab.train import data
 from rope_lab.train.config import Config
 from rope_lab.train.data import HeldOutText
-from rope_lab.train.generate import generate, likeliest, sampled
+from rope_lab.train.generate import chooser, generate
 
 SCORED = 128  # problems, of which the write-up counts the right ones
 
@@ -88,7 +88,8 @@ def evaluate(
     nats_N, right_N, position_N = text_losses(model, text)
     metrics = {"loss": nats_N.mean().item(), "token_accuracy": right_N.double().mean().item()}
     if task.token_bytes is not None:
-        targets_N = text.targets_BT[text.targets_BT != data.IGNORED].cpu()
+        targets_BT = text.batch.targets_BT
+        targets_N = targets_BT[targets_BT != data.IGNORED].cpu()
         metrics["bits_per_byte"] = (
             metrics["loss"] / math.log(2) / float(task.token_bytes[targets_N].mean())
         )
@@ -122,8 +123,8 @@ def text_losses(model: Transformer, text: HeldOutText) -> tuple[Tensor, Tensor, 
     position: [N], CPU.
     """
     nats, right = [], []
-    rows = max(1, most_tokens(model) // text.inputs_BT.shape[1])
-    for begin in range(0, len(text.inputs_BT), rows):
+    rows = max(1, most_tokens(model) // text.batch.inputs_BT.shape[1])
+    for begin in range(0, len(text.batch.inputs_BT), rows):
         some = text.batch.rows(begin, begin + rows)
         counted = some.targets_BT != data.IGNORED
         logits_BTV = model(some.inputs_BT, **some.given)
@@ -185,7 +186,7 @@ def _loss_by_length(
     model: Transformer, cfg: Config, text: HeldOutText, lengths: list[int]
 ) -> dict[str, list[float]]:
     """The slice `length_loss`: each counted token belongs to the first length beyond its place."""
-    with as_evaluated(model, cfg, text.inputs_BT.shape[1]):
+    with as_evaluated(model, cfg, text.batch.inputs_BT.shape[1]):
         nats_N, _, _ = text_losses(model, text)
     if not bool(nats_N.isfinite().all()):
         raise Diverged(f"the loss at eval.lengths={show(cfg.eval.lengths)} is not finite")
@@ -249,10 +250,8 @@ def _written(
     """Completions of `some`: greedy, up to the longest right one of `every`; sampled if nothing is
     graded.
     """
-    longest = max(p.length - p.prompt_length for p in every)
-    choose = likeliest
-    if not task.grades:
-        longest, choose = max_len, sampled()
+    longest = max(p.length - p.prompt_length for p in every) if task.grades else max_len
+    choose = chooser(task)
     prompts = [p.tokens[: p.prompt_length] for p in some]
     return [
         task.decode(tokens) for tokens in generate(model, task, prompts, longest, max_len, choose)

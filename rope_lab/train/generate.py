@@ -31,7 +31,7 @@ def likeliest(logits_BV: Tensor) -> Tensor:
     return logits_BV.argmax(-1)
 
 
-def sampled(temperature: float = TEMPERATURE, top_k: int = 40, seed: int = 0) -> Choose:
+def sampled(temperature: float, top_k: int, seed: int) -> Choose:
     """Random tokens among the `top_k` first, by their probabilities with logits divided by
     `temperature`.
     """
@@ -142,14 +142,16 @@ def complete(cfg: Config, task: Task, model: Transformer, prompt: str, choose: C
     return task.decode(written)
 
 
-def chooser(task: Task, temperature: float | None, top_k: int, seed: int) -> Choose:
+def chooser(task: Task, temperature: float | None = None, top_k: int = 40, seed: int = 0) -> Choose:
     """How to choose tokens: sampled with a temperature, and without one if the task is text; else
     the likeliest. Raises ConfigError.
     """
     if top_k < 1:
         raise ConfigError(f"top_k={top_k}: must be 1 or more")
+    if temperature is None and task.grades:
+        return likeliest
     if temperature is None:
-        return likeliest if task.grades else sampled(TEMPERATURE, top_k, seed)
+        temperature = TEMPERATURE
     if temperature <= 0:
         said = "must be above 0; top_k=1 takes the likeliest token"
         raise ConfigError(f"temperature={temperature:g}: {said}")

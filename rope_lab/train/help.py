@@ -3,12 +3,11 @@
 import inspect
 import re
 import shutil
-import textwrap
 from operator import attrgetter
 from typing import Any, Literal, get_args, get_origin
 
 from rope_lab.shipped import choices, summary
-from rope_lab.text import flat, show
+from rope_lab.text import flat, show, wrapped
 from rope_lab.train.config import load
 from rope_lab.train.instantiate import SWAPPED, classes
 from rope_lab.train.settings import declared
@@ -67,10 +66,8 @@ def _width() -> int:
 
 def _line(setting: str, meaning: str) -> list[str]:
     """A setting and, beside it, its meaning."""
-    begin = setting.ljust(COLUMN - 1) + " "
-    indent = " " * COLUMN
-    lines = textwrap.wrap(meaning, _width(), initial_indent=begin, subsequent_indent=indent)
-    return lines or [setting]
+    line = f"{setting:{COLUMN - 1}} {meaning}".rstrip()
+    return wrapped(line, _width(), " " * COLUMN)
 
 
 def _paragraphs(docstring: str) -> list[str]:
@@ -78,5 +75,5 @@ def _paragraphs(docstring: str) -> list[str]:
     lines = []
     for line in docstring.splitlines():
         indent = " " * (len(line) - len(line.lstrip()) + 2)
-        lines += textwrap.wrap(line, _width(), subsequent_indent=indent) or [""]
+        lines += wrapped(line, _width(), indent)
     return lines

@@ -117,8 +117,6 @@ def begin_or_resume(
         run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code
     )
     saved = distributed.of_first(saved or start)
-    if "adamw" in saved["optimizer"]:  # of a run with Muon, saved before b0ba6b3
-        saved |= {"muon": saved["optimizer"]["muon"], "optimizer": saved["optimizer"]["adamw"]}
     for name, part in trainer.parts.items():
         part.load_state_dict(saved[name])
     state = State(saved["step"], saved["seconds"], saved["losses"])
