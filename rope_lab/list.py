@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rope_lab.files import PATIENCE, read_sealed
 from rope_lab.identity import identify
-from rope_lab.places import RESULTS
+from rope_lab.places import RESULTS, RUNS
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.measures import MEASURES
 from rope_lab.text import (
@@ -32,7 +32,6 @@ from rope_lab.text import (
     written,
 )
 
-RUNS = RESULTS / "runs"
 COLUMNS = "{:<12}  {:>15}  {:<20}  {:>16}".format
 
 
@@ -124,9 +123,9 @@ def row(columns: str, where: str) -> str:
 @errors_as_exit()
 def main(arguments: Words = None) -> None:
     parser = argument_parser("list", __doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=RUNS, metavar="FOLDER")
+    parser.add_argument("folder", nargs="?", type=Path, default=RESULTS / RUNS, metavar="FOLDER")
     folder = parser.parse_args(arguments).folder
-    if not folder.is_dir() and folder != RUNS:
+    if not folder.is_dir() and folder != RESULTS / RUNS:
         raise ConfigError(f"{folder}: is not a folder")
     paths = find(folder)
     say(table(paths) if paths else f"{short_path(folder)}: there are no runs")

@@ -14,4 +14,5 @@ SETUP = (
     if IN_CHECKOUT
     else "install it with pip"
 )
+RUNS = "runs"  # within RESULTS, and within the folder of a comparison: run folders
 OWN = "mine"  # within RESULTS: the user's own kept runs, not in git

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rope_lab.command import says_yes
-from rope_lab.places import RESULTS
+from rope_lab.places import RESULTS, RUNS
 from rope_lab.text import (
     ConfigError,
     Words,
@@ -45,7 +45,7 @@ def run_folder(name: str) -> Path:
     """The run folder of that name. Raises ConfigError if it is not one."""
     path = Path(name)
     if not path.exists() and "/" not in name:
-        path = RESULTS / "runs" / name
+        path = RESULTS / RUNS / name
     links = path.is_symlink() or (path / "run.json").is_symlink()
     if not name.strip() or links or read(path) is None:
         problem = "is a link, or has no readable run.json"

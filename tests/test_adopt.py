@@ -12,7 +12,7 @@ from sources import block
 from trained import command, run
 
 from rope_lab.continuing import adopt
-from rope_lab.experiments.launching import RUNS
+from rope_lab.places import RUNS
 from rope_lab.results.comparisons.continued import (
     AS_IS,
     Continued,

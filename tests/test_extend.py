@@ -10,7 +10,7 @@ from trained import command, run
 
 from rope_lab.continuing import extend, parents, ways
 from rope_lab.continuing.children import child
-from rope_lab.experiments.launching import RUNS
+from rope_lab.places import RUNS
 from rope_lab.results.comparisons.continued import AS_IS, WINDOWS, by_length, check_alike
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read, read_run

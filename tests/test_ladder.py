@@ -12,9 +12,9 @@ from scipy import stats
 from trained import command, composed
 
 from rope_lab.experiments import launching, timing
-from rope_lab.experiments.launching import RUNS
 from rope_lab.laddering import command as laddering
 from rope_lab.laddering import sizes
+from rope_lab.places import RUNS
 from rope_lab.results.comparisons.ladder import (
     Law,
     Lead,

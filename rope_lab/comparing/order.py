@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rope_lab.experiments.asked import check_overrides
-from rope_lab.experiments.launching import RUNS
 from rope_lab.files import digest, write_whole
 from rope_lab.launch import sweep
+from rope_lab.places import RUNS
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.number_of_pairs import FEWEST_PLANNED
 from rope_lab.text import ConfigError, Record

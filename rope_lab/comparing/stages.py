@@ -14,7 +14,6 @@ from rope_lab.comparing.relatives import relatives
 from rope_lab.comparing.searching import Found, search
 from rope_lab.experiments.launching import (
     NOT_PLANNED,
-    RUNS,
     Asks,
     Ended,
     Stopped,
@@ -25,7 +24,7 @@ from rope_lab.experiments.launching import (
 )
 from rope_lab.experiments.timing import seconds_of_ended
 from rope_lab.files import digest, write_whole
-from rope_lab.places import RESULTS
+from rope_lab.places import RESULTS, RUNS
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.names import arm_name, position_of, recorded_name

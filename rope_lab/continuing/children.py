@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rope_lab.continuing.parents import Parent
-from rope_lab.experiments.launching import RUNS, Asks, made, missing
+from rope_lab.experiments.launching import Asks, made, missing
 from rope_lab.experiments.timing import bill_of
 from rope_lab.launch.jobs import Job
+from rope_lab.places import RUNS
 from rope_lab.results.comparisons.continued import Key, Ways
 from rope_lab.results.plans.bill import Bill
 from rope_lab.text import ConfigError, Record, Settings, amount, flat, nested, show

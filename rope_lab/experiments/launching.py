@@ -9,7 +9,7 @@ from rope_lab.files import check_writable
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job, compose_jobs
-from rope_lab.places import RESULTS
+from rope_lab.places import RESULTS, RUNS
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.plans.rates import Cell, Search, SearchState
 from rope_lab.results.records.folders import read_ended
@@ -20,7 +20,6 @@ from rope_lab.train import provenance
 from rope_lab.train.overrides import typed
 from rope_lab.train.plugin import FILE
 
-RUNS = "runs"  # within the folder of a comparison
 # Exit statuses: runs are to come; no difference can be seen; the runs are not those of the plan.
 OPEN, NO_ROOM, NOT_PLANNED = 12, 13, 14
 Asks = Callable[[Bill], None]  # raises Stopped at a no

@@ -15,13 +15,12 @@ from pathlib import Path
 from rope_lab.experiments import launching
 from rope_lab.experiments.asked import check_overrides
 from rope_lab.experiments.asking import exit_after
-from rope_lab.experiments.launching import RUNS
 from rope_lab.experiments.timing import bill_of
 from rope_lab.files import check_writable, write_whole
 from rope_lab.launch import sweep
 from rope_lab.launch.job import EXIT_FAILED
 from rope_lab.launch.jobs import Job
-from rope_lab.places import RESULTS
+from rope_lab.places import RESULTS, RUNS
 from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.rates import Cell

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from rope_lab.experiments.launching import RUNS
 from rope_lab.files import write_whole
-from rope_lab.places import RESULTS
+from rope_lab.places import RESULTS, RUNS
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.folders import read

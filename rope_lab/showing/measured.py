@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rope_lab.places import OWN, RESULTS
+from rope_lab.places import OWN, RESULTS, RUNS
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.score_columns import Column, all_columns, as_if_kept
 from rope_lab.results.comparisons.words import plan_word
@@ -58,7 +58,7 @@ def read(folder: Path = RESULTS, own: str = "") -> Measured:
 def _own_runs(folder: Path, own: str) -> list[Run]:
     """The runs of the user's scheme."""
     mine = []
-    for place in (folder / OWN, folder / "score" / own / "runs", folder / "runs"):
+    for place in (folder / OWN, folder / "score" / own / RUNS, folder / RUNS):
         if place.is_dir():
             mine += [run for run in read_or_warn([place]) if run.position == own]
     return mine

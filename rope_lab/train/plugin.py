@@ -10,9 +10,9 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import rope_lab
 from rope_lab import command
@@ -21,7 +21,6 @@ from rope_lab.identity import NAME
 from rope_lab.places import HERE, TASKS
 from rope_lab.text import ConfigError
 from rope_lab.train import torch_state
-from rope_lab.train.from_source import FromSource
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +43,13 @@ class Code(NamedTuple):
     lines: list[str]
     imports: set[str]
     spec: ModuleSpec | None
+
+
+class FromSource(SourceFileLoader):
+    """Compiles a file at each import: its bytecode is stale after an edit within a second."""
+
+    def get_code(self, fullname: str) -> Any:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 # As it was when it was loaded: of a file that is edited later, the old code is what runs.

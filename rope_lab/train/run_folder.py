@@ -18,7 +18,7 @@ import torch
 
 from rope_lab import files
 from rope_lab.files import digest
-from rope_lab.places import RESULTS
+from rope_lab.places import RESULTS, RUNS
 from rope_lab.text import ConfigError
 from rope_lab.train import checkpoint, provenance, run_files
 from rope_lab.train.checkpoint import OVER
@@ -42,7 +42,7 @@ OUTCOMES = ("finished", "diverged")  # the status of a run that is not trained a
 
 def out_folder(cfg: Config) -> Path:
     """The folder that holds run folders."""
-    return Path(os.path.expanduser(cfg.out or RESULTS / "runs")).resolve()
+    return Path(os.path.expanduser(cfg.out or RESULTS / RUNS)).resolve()
 
 
 class RunFolder:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rope_lab.files import damaged, read_sealed
 from rope_lab.identity import identify
-from rope_lab.places import OWN, RESULTS
+from rope_lab.places import OWN, RESULTS, RUNS
 from rope_lab.results.records.kept import KEPT, Found, read_kept
 from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.run import (
@@ -43,7 +43,7 @@ def folders_of_runs(given: list[Path]) -> list[Path]:
     """The folders given, or by default results/runs, or results/ if that is empty. Raises
     ConfigError without runs.
     """
-    own = RESULTS / "runs"
+    own = RESULTS / RUNS
     folders = given or [own if _run_folders(own) else RESULTS]
     for folder in folders:
         if not is_kept(folder) and not _run_folders(folder):
