@@ -35,6 +35,28 @@ def test_a_program_that_fits_keeps_its_wandb_run(tmp_path):
     assert "do not survive a fork" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_program_that_sweeps_keeps_its_own_server(tmp_path):
+    """Whose children can be stopped: with signals blocked, leaving a pool would wait forever."""
+    words = [word for word in TINY if not word.startswith("seed=")]
+    (tmp_path / "program.py").write_text(f"""
+import multiprocessing
+import signal
+
+from rope_lab.launch import sweep
+from rope_lab.launch.jobs import compose_jobs
+
+if __name__ == "__main__":
+    jobs = compose_jobs([[*{words}, "out=runs", f"seed={{seed}}"] for seed in (0, 1)])
+    assert sweep.launch(jobs, sweep.side_by_side([], 2)) == 0
+    with multiprocessing.get_context("forkserver").Pool(1) as pool:
+        print(pool.apply(signal.pthread_sigmask, (signal.SIG_BLOCK, [])))
+""")
+    done = call(tmp_path, "program.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("set()\n")
+
+
 def test_a_clone_is_the_package_in_the_folder_around_it(tmp_path):
     (tmp_path / "rope_lab").symlink_to(ROOT)
     code = "import rope_lab; from rope_lab.tasks.base import PackedTask as T; print(T.__module__)"

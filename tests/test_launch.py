@@ -242,6 +242,7 @@ def test_a_temporary_folder_with_a_long_path_is_named(run, tmp_path, monkeypatch
     def refuse() -> None:  # as binding a socket does
         raise OSError("AF_UNIX path too long")
 
+    monkeypatch.setattr(pool.command, "process_is_ours", lambda: True)
     monkeypatch.setattr(pool.forkserver, "ensure_running", refuse)
     monkeypatch.setattr(sweep.tempfile, "tempdir", str(tmp_path))
     done = run("seed=0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -264,8 +265,7 @@ def test_a_child_may_end_before_a_signal_reaches_it(monkeypatch):
 
     child = SimpleNamespace(sentinel=reader, pid=1, start=start, join=lambda: os.close(reader))
     context = SimpleNamespace(Process=lambda **_: child)
-    monkeypatch.setattr(pool, "start_server", lambda: None)
-    monkeypatch.setattr(pool.multiprocessing, "get_context", lambda _: context)
+    monkeypatch.setattr(pool, "context_of_children", lambda: context)
     monkeypatch.setattr(pool.os, "kill", kill)
     pool.in_children([(None, "")], stopping, {"at_once": 1})
 

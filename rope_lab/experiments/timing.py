@@ -1,6 +1,5 @@
 """How long runs will take, from a few steps of some of them on this machine."""
 
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from rope_lab.experiments.launching import Stopped
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
-from rope_lab.launch.pool import begin_child, start_server
+from rope_lab.launch.pool import begin_child, context_of_children
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record, first_line
@@ -46,8 +45,7 @@ def run_seconds(jobs: Sequence[Job], launcher: Record) -> float | None:
             return statistics.mean(map(seconds_of, configs[:LEAST]))
     if kind not in HERE:
         return None
-    start_server()
-    context = multiprocessing.get_context("forkserver")
+    context = context_of_children()
     with _stopped_by_signals(), ProcessPoolExecutor(at_once, context, begin_child) as children:
         return statistics.mean(children.map(seconds_of, configs[: max(LEAST, at_once)]))
 

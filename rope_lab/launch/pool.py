@@ -6,9 +6,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing.context import ForkServerContext, SpawnContext
 
 from rope_lab import command
 from rope_lab.launch.job import run
@@ -32,16 +33,15 @@ def in_children(runs: Runs, stopping: Stop, settings: Record) -> None:
     """Run in child processes, settings["at_once"] in parallel. A signal is passed on to them; they
     save their runs.
 
-    Children are forked from a server that has imported torch. It blocks SIGNALS, a child until it
-    handles them.
+    A child blocks SIGNALS until it handles them.
     """
-    start_server()
-    context = multiprocessing.get_context("forkserver")
+    context = context_of_children()
     waiting, running, passed_on = list(runs), {}, False
     while running or (waiting and not stopping.caught):
         while waiting and len(running) < settings["at_once"] and not stopping.caught:
             child = context.Process(target=_child, args=waiting.pop(0))
-            child.start()
+            with _blocked_signals():
+                child.start()
             running[child.sentinel] = child
         for sentinel in connection.wait(list(running), LOOK):
             running.pop(sentinel).join()
@@ -52,26 +52,41 @@ def in_children(runs: Runs, stopping: Stop, settings: Record) -> None:
                     os.kill(child.pid, stopping.caught)
 
 
-def start_server() -> None:
-    """Start the server from which children are forked; the environment stays as it is."""
+def context_of_children() -> ForkServerContext | SpawnContext:
+    """How child processes begin. If this process is ours, they are forked from a server that has
+    imported torch and blocks SIGNALS. A program that calls us may need that server for itself: it
+    gets new interpreters.
+    """
+    if not command.process_is_ours():
+        return multiprocessing.get_context("spawn")
     forkserver.set_forkserver_preload([__name__])
     environment = dict(os.environ)
     # Otherwise the server may import a rope_lab of the working directory. Runs get our sys.path.
     os.environ |= {"PYTHONPATH": str(HERE.parent), "PYTHONSAFEPATH": "1"}
+    try:
+        with _blocked_signals():
+            forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+    return multiprocessing.get_context("forkserver")
+
+
+@contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """A block in which SIGNALS wait; a process that begins within inherits that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     resource_tracker.ensure_running()  # a SIGHUP would end it
     # Again: Python 3.11 unblocks signals when it starts the tracker.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        forkserver.ensure_running()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.environ.clear()
-        os.environ.update(environment)
 
 
 def begin_child() -> None:
-    """In a child of the server, end on a signal, and with the parent process."""
+    """In a child that takes steps, end on a signal, and with the parent process."""
     command.begin()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
