@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rope_lab import table
+from rope_lab import run_tables
 from rope_lab.blocks import Block
 from rope_lab.places import RESULTS
 from rope_lab.results.comparisons.answers import Comparison, answered
@@ -132,7 +132,7 @@ def cached_numbers(name: str) -> float:
 def rewritten(page: Path) -> str:
     """The text of a page with its tables rewritten, from the kept runs beside it."""
     own = page.with_name("table.yaml")
-    found = table.find(str(own) if own.exists() else page.parent.name)
+    found = run_tables.find(str(own) if own.exists() else page.parent.name)
     part = pages_part(read_kept(page.parent)[0], found[0].blocks)
     return between(page, page.read_text("utf-8"), BEGIN, END, f"\n{part}\n")
 

@@ -23,7 +23,7 @@ from judged import (
 )
 from sources import block
 
-from rope_lab import files, plan, table
+from rope_lab import files, plan, run_tables, table
 from rope_lab.results.plans import study as studies
 from rope_lab.text import ConfigError
 
@@ -134,7 +134,7 @@ def test_a_plan_of_ones_own_task_names_its_settings(tmp_path, monkeypatch):
     text = text.replace("task: substring_by_index", "task: ./backwards.py")
     put(tmp_path, text.replace("scale: reduced", "scale: quick"), mine=MINE, backwards=source)
     with pytest.raises(ConfigError, match="does not fix its task; add task"):
-        table.find("plan.yaml")
+        run_tables.find("plan.yaml")
     for name in ("mine", "backwards"):
         sys.modules.pop(name, None)
 
@@ -149,7 +149,7 @@ def test_runs_of_a_plan_record_its_digest(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put(tmp_path, OWN, mine=MINE)
     with pytest.raises(ConfigError, match=f"write code: {{mine.py: {digest_of(MINE)}}}"):
-        table.find("plan.yaml")
+        run_tables.find("plan.yaml")
     put(tmp_path, fixed(MINE))
     (study,) = studies.load(tmp_path / "plan.yaml").studies.values()
     launched = []

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from builders import CATALOGUE, make_row, make_rows, table_rows
 
-from rope_lab import table
+from rope_lab import run_tables
 from rope_lab.results.comparisons import score_columns as columns
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
@@ -126,7 +126,7 @@ def test_the_bill_counts_the_runs_that_the_map_lacks():
 
 
 def test_the_table_of_the_map_has_its_schemes_and_tasks():
-    (made,) = table.find("map")
+    (made,) = run_tables.find("map")
     named = {scheme for block in made.blocks for scheme in block.seeds}
     assert named == {*PROTOCOL["map"]}
     of_blocks = {(task, block.scale) for block in made.blocks for task in block.tasks}

@@ -8,7 +8,7 @@ from builders import make_run
 from conftest import ROOT, SCHEMES, TINY
 from trained import command
 
-from rope_lab import searches, table
+from rope_lab import run_tables, searches, table
 from rope_lab.blocks import Block
 from rope_lab.launch.jobs import Job, compose_jobs
 from rope_lab.plan import main as plan
@@ -201,7 +201,7 @@ def test_kept_runs_are_what_they_were_whatever_settings_came_later():
     """
     every = [f"position={p}" for p in ("randomized_rope", "rope_partial", "p_rope")]
     others = [["task=substring_by_index", name, "seed=0", "scale=quick"] for name in every]
-    quick = [words for words in table.find("quick")[0].runs() if "seed=0" in words]
+    quick = [words for words in run_tables.find("quick")[0].runs() if "seed=0" in words]
     jobs = compose_jobs([[*words, *KEPT] for words in [*quick, *others]])
     kept = {
         run.run_id
@@ -217,7 +217,7 @@ def test_every_cell_of_the_tables_can_be_composed():
     seen = set()
     beside = [str(path) for path in (ROOT / "results").rglob("table*.yaml")]
     for name in [*choices("table"), *beside, *studies.load().studies]:
-        cases, first = table.find(name)[0].runs(), []
+        cases, first = run_tables.find(name)[0].runs(), []
         assert len({tuple(words) for words in cases}) == len(cases) > 1
         for words in cases:
             parts = {(words[0], words[3]), words[1], *words[4:]}
@@ -229,7 +229,7 @@ def test_every_cell_of_the_tables_can_be_composed():
 
 
 def test_a_star_is_every_scheme_that_is_not_named():
-    cases = table.find("schemes")[0].runs()
+    cases = run_tables.find("schemes")[0].runs()
     assert [words[1] for words in cases[: len(SCHEMES)]] == [f"position={name}" for name in SCHEMES]
     cases = Block("text", "quick", {"rope": "0-1", "*": 0}).runs(["none"])
     runs = ["position=rope seed=0", "position=none seed=0", "position=rope seed=1"]
