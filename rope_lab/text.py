@@ -110,7 +110,7 @@ def filled(text: str, indent: str = "  ") -> str:
 
 def amount(text: str, unit: str) -> float | None:
     """The number before a unit, 1.5 of `1.5h`; None if the text is anything else."""
-    found = re.fullmatch(rf"(\d+(?:\.\d+)?){unit}", text)
+    found = re.fullmatch(rf"(\d+\.?\d*|\.\d+){unit}", text)
     return float(found[1]) if found else None
 
 

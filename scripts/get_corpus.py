@@ -10,6 +10,7 @@ import secrets
 import sys
 import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 
 DATA_SETS = {  # name → arguments of datasets.load_dataset
@@ -50,9 +51,9 @@ def main(arguments: list[str] | None = None) -> None:
 def text(name: str) -> list[bytes]:
     """A text that is one file."""
     try:
-        with urllib.request.urlopen(TEXTS[name]) as response:
+        with urllib.request.urlopen(TEXTS[name], timeout=60) as response:
             return [response.read()]
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         sys.exit(f"{TEXTS[name]}: {error}")
 
 

@@ -634,6 +634,11 @@ def test_a_frozen_plan_of_bytes_is_not_shown_for_characters():
         fixed.check_overrides(order, study)
     study.settings = of_bytes | {"task.tokens": "characters"}
     fixed.check_overrides(order, study)
+    order.overrides = ("task.tokens=bytes", *words)  # a single setting counts, wherever it stands
+    with pytest.raises(ConfigError, match=r"task\.tokens=bytes: is not in the frozen plan"):
+        fixed.check_overrides(order, study)
+    study.settings = of_bytes | {"task.tokens": "bytes"}
+    fixed.check_overrides(order, study)
 
 
 @pytest.mark.parametrize("name", ["accurcy", "length/7"])

@@ -101,6 +101,7 @@ def test_every_test_of_alike_pairs_has_no_evidence():
 
 def test_metrics_have_titles_in_words():
     assert in_words("eval/loss") == "held-out loss"
-    assert in_words("length/24") == "problems right at length 24"
+    assert in_words("length/24") == "problems correct at length 24"
     assert in_words("length_loss/256") == "held-out loss at length 256"
     assert in_words("mine/score") == "mine/score"
+    assert all(in_words(metric) != metric for metric in MEASURES)

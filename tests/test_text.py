@@ -230,7 +230,7 @@ def test_bits_per_byte_are_of_the_bytes_that_were_predicted(tmp_path, kind, rows
     found = evaluate(trainer.model.eval(), trainer.task, trainer.text, trainer.problems, 64).metrics
     nats, size = 0.0, 0
     for inputs, targets in zip(
-        trainer.text.inputs_BT, trainer.text.targets_BT.tolist(), strict=True
+        trainer.text.batch.inputs_BT, trainer.text.batch.targets_BT.tolist(), strict=True
     ):
         with torch.inference_mode():
             probabilities = trainer.model(inputs[None])[0].double().softmax(-1)

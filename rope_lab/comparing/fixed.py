@@ -43,15 +43,18 @@ def settings(order: Order, runs: list[Run]) -> Settings:
 
 
 def _given(order: Order) -> dict[str, Given]:
-    """The settings that are given, but for the path of a text: of two for one the last counts."""
-    given = {}
+    """The settings that are given, but for the path of a text: of two for one the last counts, and
+    before those of a named text any single one, as in Hydra.
+    """
+    given, of_text = {}, {}
     for override in parse(order.overrides):
         key, value = override.key_or_group, override.value()
         if key == CORPUS:
-            of_text = shipped(f"{CORPUS}/{value}")
-            given |= {f"task.{name}": Given(of_text[name], override.input_line) for name in of_text}
+            named = shipped(f"{CORPUS}/{value}")
+            of_text = {f"task.{name}": Given(named[name], override.input_line) for name in named}
         else:
             given[key] = Given(value, override.input_line)
+    given = of_text | given
     given.pop("task.path", None)
     return given
 

@@ -14,7 +14,7 @@ import numpy as np
 from rope_lab.experiments.launching import Stopped
 from rope_lab.launch import sweep
 from rope_lab.launch.jobs import Job
-from rope_lab.launch.pool import begin_child, context_of_children
+from rope_lab.launch.pool import begin_child, blocked_signals, context_of_children
 from rope_lab.results.plans.bill import Bill
 from rope_lab.results.records.run import Run
 from rope_lab.text import ConfigError, Record, first_line
@@ -47,7 +47,9 @@ def run_seconds(jobs: Sequence[Job], launcher: Record) -> float | None:
         return None
     context = context_of_children()
     with _stopped_by_signals(), ProcessPoolExecutor(at_once, context, begin_child) as children:
-        return statistics.mean(children.map(seconds_of, configs[: max(LEAST, at_once)]))
+        with blocked_signals():  # until `begin_child`
+            seconds = children.map(seconds_of, configs[: max(LEAST, at_once)])
+        return statistics.mean(seconds)
 
 
 def seconds_of_ended(runs: Sequence[Run], launcher: Record) -> tuple[float | None, str]:

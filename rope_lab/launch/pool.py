@@ -40,7 +40,7 @@ def in_children(runs: Runs, stopping: Stop, settings: Record) -> None:
     while running or (waiting and not stopping.caught):
         while waiting and len(running) < settings["at_once"] and not stopping.caught:
             child = context.Process(target=_child, args=waiting.pop(0))
-            with _blocked_signals():
+            with blocked_signals():
                 child.start()
             running[child.sentinel] = child
         for sentinel in connection.wait(list(running), LOOK):
@@ -64,7 +64,7 @@ def context_of_children() -> ForkServerContext | SpawnContext:
     # Otherwise the server may import a rope_lab of the working directory. Runs get our sys.path.
     os.environ |= {"PYTHONPATH": str(HERE.parent), "PYTHONSAFEPATH": "1"}
     try:
-        with _blocked_signals():
+        with blocked_signals():
             forkserver.ensure_running()
     finally:
         os.environ.clear()
@@ -73,7 +73,7 @@ def context_of_children() -> ForkServerContext | SpawnContext:
 
 
 @contextmanager
-def _blocked_signals() -> Iterator[None]:
+def blocked_signals() -> Iterator[None]:
     """A block in which SIGNALS wait; a process that begins within inherits that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     resource_tracker.ensure_running()  # a SIGHUP would end it

@@ -4,6 +4,7 @@ import functools
 import tempfile
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -116,12 +117,12 @@ def launch(
     if other:
         again = "by other code than now, fresh=true runs them again"
         say(filled(f"  {again}: {first_three(other)}", indent="    "))
-    steps_here = settings["_target_"].endswith("BasicLauncher")
-    with Stop(raises=steps_here) as stopping:
+    with Stop() as stopping:
         if waiting and begin:
             _check_settled(waiting, settings)
             _say_wandb(waiting[0].cfg)
-            _begin(waiting, settings, stopping, shows_scores)
+            with suppress(KeyboardInterrupt):  # the third: of a cluster that does not answer
+                _begin(waiting, settings, stopping, shows_scores)
             for job in waiting:
                 before = records[job]
                 now = job.record()

@@ -14,7 +14,8 @@ from rope_lab.train.settings import declared
 
 BEGIN = """\
 rope-lab train [SETTING=VALUE …]    trains, resumes or returns a run
-rope-lab sweep SETTING=A,B …        every combination, the same as train -m
+rope-lab sweep SETTING=A,B …        every combination, the same as train -m;
+                                    hydra/launcher=joblib makes them in parallel
 rope-lab train --help task=text     this, for another task or scheme
 """
 LINK = re.compile(r"\[(.*?)\]\(.*?\)")  # of Markdown

@@ -226,7 +226,8 @@ def _is_ours(name: str) -> bool:
     """Whether a top-level module is of OURS, and not a user's file of that name."""
     if name not in OURS:
         return False
-    return all(place.resolve() in (HERE, TASKS) for place in _places(name))
+    # A clone named rope_lab is a package too, in the folder around it.
+    return all(place.resolve() in (HERE, TASKS, HERE.parent) for place in _places(name))
 
 
 def _read(name: str) -> Code:

@@ -36,12 +36,11 @@ class Stop:
     """A context in which SIGNALS do not end the process: the first is noted in `caught`. No-op
     outside the main thread.
 
-    The third Ctrl-C raises KeyboardInterrupt, for a step that does not end, unless other processes
-    take the steps. It can be nested in itself.
+    The third Ctrl-C raises KeyboardInterrupt, for a step that does not end. It can be nested in
+    itself.
     """
 
-    def __init__(self, raises: bool = True) -> None:
-        self.raises = raises
+    def __init__(self) -> None:
         self.caught = 0  # the number of the first signal
         self._presses: list[float] = []  # the times of Ctrl-C
         # the handlers to restore, for each time that it was entered
@@ -55,7 +54,7 @@ class Stop:
         is_press = number == signal.SIGINT and frame is not None
         if is_press and (not self._presses or now - self._presses[-1] > AT_ONCE):
             self._presses.append(now)
-            if self.raises and len(self._presses) == 3:
+            if len(self._presses) == 3:
                 raise KeyboardInterrupt
 
     def __enter__(self) -> "Stop":

@@ -16,8 +16,14 @@ OF_LENGTHS = {LENGTH: "eval/accuracy", LENGTH_LOSS: "eval/loss"}
 AT = "_at_"  # within a slice's name: of an attribute, at a length
 TITLES = {
     "eval/loss": "held-out loss",
-    "eval/accuracy": "problems right",
-    LENGTH: "problems right at length",
+    "eval/accuracy": "problems correct",
+    "eval/sum_accuracy": "sums correct",
+    "eval/token_accuracy": "tokens correct",
+    "eval/score": "problems correct of the first 128",
+    "eval/bits_per_byte": "bits per byte",
+    "train/loss": "training loss",
+    "train/grad_norm": "norm of the gradient",
+    LENGTH: "problems correct at length",
     LENGTH_LOSS: "held-out loss at length",
 }
 LOSS_ATTRIBUTES = {POSITION, LENGTH_LOSS}  # others: shares of problems
@@ -162,6 +168,6 @@ def like(metric: str) -> Measure | None:
 
 
 def in_words(metric: str) -> str:
-    """`problems right at length 24` for `length/24`; a metric without words is itself."""
+    """`problems correct at length 24` for `length/24`; a metric without words is itself."""
     kind, _, length = metric.partition("/")
     return f"{TITLES[kind]} {length}" if kind in OF_LENGTHS else TITLES.get(metric, metric)

@@ -91,6 +91,11 @@ class Setup:
         return max(run.floor.get("loss", 0.0) for run in self.runs.run)
 
     @property
+    def generated(self) -> bool:
+        """Whether the task writes its text, so that LENGTH_LOSS is above the Bayes-optimal loss."""
+        return self.measure.share or self.floor > 0
+
+    @property
     def optimum(self) -> float:
         """The Bayes-optimal value of the measure, in the unit of tables; 0 without one."""
         is_loss = self.measure.metric == "eval/loss"

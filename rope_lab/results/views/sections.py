@@ -185,5 +185,5 @@ def lengths(setup: Setup) -> Table:
     rows = []
     for scheme, row in shown.fillna(NONE).rename(columns=names).iterrows():
         rows.append({setup.report.length["title"]: setup.catalogue.title(scheme)} | row.to_dict())
-    above = kind == LENGTH_LOSS and setup.report.has_optimum
+    above = kind == LENGTH_LOSS and setup.generated
     return Table(rows, "By length", LENGTHS[kind] + ABOVE if above else LENGTHS[kind])

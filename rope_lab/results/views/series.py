@@ -54,7 +54,7 @@ def by_value(setup: Setup, attribute: str) -> Panel:
     else:
         floors = _floors(setup, attribute)
         slices = slices.assign(mean=slices["mean"] - slices.value.map(floors).fillna(0))
-        log = setup.report.has_optimum if attribute == LENGTH_LOSS else any(floors.values())
+        log = setup.generated if attribute == LENGTH_LOSS else any(floors.values())
         unit = "nats above the Bayes-optimal loss" if log else setup.measure.unit
         most = math.inf
     if not scale and slices.value.nunique() > MANY:
