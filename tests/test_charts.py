@@ -379,3 +379,11 @@ def test_a_page_can_filter_what_a_file_shows():
     assert curves(file)[1] == curves(page)[1]
     assert [each["name"] for each in render.specification(page)["params"]] == ["pick"]
     assert "params" not in render.specification(file)
+
+
+def test_losses_by_length_of_ones_own_task_are_losses():
+    """Of a task that we do not show: it has no title of ours, and its text a known optimum."""
+    slices = {"length_loss": {"64": (9, 1.4), "128": (9, 1.5)}}
+    own = PREFIX | {"task": "shorter", "metric": "eval/accuracy", "slices": slices}
+    found = only(runs({"rope": [1.0], "alibi": [1.0]}, **own))
+    assert series.by_value(found, "length_loss").y == "nats above the Bayes-optimal loss"

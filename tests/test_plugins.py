@@ -330,3 +330,11 @@ def test_a_comparison_copies_a_file_named_as_our_package(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("import rope_lab\nfrom tasks import SLOPE\n")
     assert sorted(plugin.sources(tmp_path / "mine.py")) == ["mine.py", "tasks.py"]
     assert list(plugin.sources(tmp_path / "tasks.py")) == ["tasks.py"]
+
+
+def test_a_clone_that_is_a_package_itself_is_ours(monkeypatch):
+    """Imported from the folder around it, its place is the clone's root."""
+    monkeypatch.setattr(plugin, "_places", lambda name: [plugin.HERE.parent])
+    assert plugin._is_ours("rope_lab")
+    monkeypatch.setattr(plugin, "_places", lambda name: [plugin.HERE.parent.parent])
+    assert not plugin._is_ours("rope_lab")
