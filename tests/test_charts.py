@@ -257,8 +257,8 @@ def test_any_numbers_can_be_plotted(seed):
             if seed % 2:
                 changes["slices"] = {"length_loss": some(), "length": {"3": (9, 0.5)}}
             made.append(make_row(scheme, run, curve, **PREFIX | changes))
-    (drawn,) = figures.draw([only(made)])[1].values()
-    assert drawn.endswith(b"</svg>\n")
+    (figure,) = figures.draw([only(made)]).values()
+    assert render.svg(figure.chart).endswith(b"</svg>\n")
     found = verdicts([only(made)], [], CATALOGUE)
     assert not found or render.svg(forest.forest(found, CATALOGUE)).endswith(b"</svg>\n")
 
