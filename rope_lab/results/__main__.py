@@ -73,7 +73,7 @@ def main(arguments: Words = None) -> None:
     asks = bool(given.against or given.contender)
     planned = any(map(studies.of_rows, (out, *folders)))
     if asks and planned:
-        sys.exit("planned comparisons are tested as planned and nowhere else")
+        sys.exit("p values of planned comparisons are on the page of the plan only")
     catalogue = Catalogue(compares=not planned)
     found, problems = _read(folders)
     if given.keep:

@@ -147,7 +147,7 @@ class Catalogue:
                 guess = each["share"]
         return TaskReport(
             title=title,
-            measure=replace(MEASURES[entry["metric"]], **entry["shown"]),
+            measure=_measure(entry, settings),
             length=entry.get("length", {"title": "length", "longest": None}),
             thresholds={each["name"]: _first_step(**each) for each in thresholds},
             since=[each["name"] for each in thresholds if "since" in each],
@@ -213,6 +213,14 @@ def _unknown(task: str, metrics: Iterable[str]) -> Record:
     almost = {"name": "95% correct", "metric": metric, "value": 0.95}
     thresholds = [almost] if MEASURES[metric].share else []
     return {"title": task, "metric": metric, "shown": {}, "thresholds": thresholds}
+
+
+def _measure(entry: Record, settings: Settings) -> Measure:
+    """The measure of a task; its unit may depend on a setting."""
+    measure = replace(MEASURES[entry["metric"]], **entry["shown"])
+    for key, units in entry.get("units", {}).items():
+        measure = replace(measure, unit=units.get(settings.get(key), measure.unit))
+    return measure
 
 
 def _first_step(metric: str, value: float, **_: Any) -> Measure:

@@ -27,6 +27,16 @@ def warnings(setups: list[Setup]) -> Iterator[str]:
             yield f"{setup.catalogue.title(scheme)} is below the Bayes-optimal loss, {hint}"
 
 
+def models(setup: Setup) -> str:
+    """How large the models are, and for how long they were trained."""
+    parameters = [run.parameters for run in setup.runs.run]
+    ends = min(parameters), max(parameters)
+    size = " to ".join(dict.fromkeys(f"{each / 1e6:.2g}M" for each in ends))
+    steps = setup.settings["train.steps"]
+    further = " further" if "parent.recipe_id" in setup.settings else ""
+    return f"models of {size} parameters, {steps:,}{further} steps"
+
+
 def details(setups: list[Setup]) -> Iterator[str]:
     """Recipes, seeds, deviations from the write-up, and where the runs come from: a line each."""
     first = setups[0]
@@ -50,12 +60,11 @@ def details(setups: list[Setup]) -> Iterator[str]:
 
 def _size(run: Run) -> str:
     """What a run was trained on, and what it was graded on."""
-    settings = run.settings
-    steps = settings["train.steps"]
-    sequences = steps * settings["train.batch_size"]
-    tokens = sequences * settings["train.seq_len"]
+    trained = f"{run.steps:,} optimizer steps = {run.sequences:,} sequences = {run.tokens:,} tokens"
+    planned = run.settings["train.steps"]
+    if run.steps < planned:
+        trained += f" (of {planned:,} steps)"
     held_out = "the held-out text"
     if "eval/accuracy" in run.metrics:
         held_out = f"{run.problems:,} held-out problems"
-    trained = f"{steps:,} optimizer steps = {sequences:,} sequences = {tokens:,} tokens"
     return f"{trained}; graded on {held_out}"

@@ -29,8 +29,8 @@ INDEX = "README.md"
 FOREST = "verdicts"  # the name of its figure
 BEGIN, END = "<!-- generated from here -->", "<!-- to here -->"
 PLANNED = (
-    "These comparisons were planned: they are tested as planned, and nowhere else "
-    "([plan.md](../plan.md))."
+    "These runs belong to plans, or stand beside them: p values are on "
+    "[the page of the plan](../plan.md) only."
 )
 EVERY = "Every seed, and where the runs come from"
 ALT = {

@@ -9,9 +9,9 @@ import pandas as pd
 from rope_lab.results.comparisons.answers import Result, answered, samples
 from rope_lab.results.comparisons.stats import without_worst
 from rope_lab.results.comparisons.unplanned import between, difference_since, of_schemes
-from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS
+from rope_lab.results.records.measures import LENGTH, LENGTH_LOSS, MEASURES
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views.notes import details, warnings
+from rope_lab.results.views.notes import details, models, warnings
 from rope_lab.results.views.tables import (
     NONE,
     Section,
@@ -32,8 +32,8 @@ WORST = "worst removed: the mean without a scheme's worst seed"
 # Of lengths: what the table shows, and how a mean with the lowest and the highest run is written
 LENGTHS = {
     LENGTH: "Problems of each length, percent correct: mean over seeds (lowest–highest).",
-    LENGTH_LOSS: "Loss at positions from the previous column's length to this one, in nats per "
-    "token: mean over seeds (lowest–highest).",
+    LENGTH_LOSS: "Loss at positions from the previous column's length to this one, in {unit}: mean "
+    "over seeds (lowest–highest).",
 }
 FORMS = {LENGTH: "{:.1%} ({:.0%}–{:.0%})", LENGTH_LOSS: "{:.3f} ({:.3f}–{:.3f})"}
 ABOVE = " Losses are above the Bayes-optimal loss."
@@ -44,7 +44,7 @@ def section(setup: Setup, verdict: Result | None) -> Section:
     its p.
     """
     found = of_schemes(setup, verdict)
-    sentences = [*_tests(setup, found, verdict)]
+    sentences = [models(setup), *_tests(setup, found, verdict)]
     if setup.catalogue.compares:
         sentences += [*_reached_thresholds(setup), *_since_thresholds(setup)]
     return Section(
@@ -186,4 +186,9 @@ def lengths(setup: Setup) -> Table:
     for scheme, row in shown.fillna(NONE).rename(columns=names).iterrows():
         rows.append({setup.report.length["title"]: setup.catalogue.title(scheme)} | row.to_dict())
     above = kind == LENGTH_LOSS and setup.generated
-    return Table(rows, "By length", LENGTHS[kind] + ABOVE if above else LENGTHS[kind])
+    note = LENGTHS[kind].format(unit=_unit_of_loss(setup))
+    return Table(rows, "By length", note + ABOVE if above else note)
+
+
+def _unit_of_loss(setup: Setup) -> str:
+    return MEASURES["eval/loss"].unit if setup.measure.share else setup.measure.unit

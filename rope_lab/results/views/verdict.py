@@ -12,7 +12,7 @@ from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
 from rope_lab.results.plans.names import position_of
 from rope_lab.results.plans.tries import Tries
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.measures import OF_LENGTHS
+from rope_lab.results.records.measures import LENGTH_LOSS, OF_LENGTHS
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm, numbers
 
@@ -82,6 +82,10 @@ class Verdict:
             return self.result.title
         report = self.result.comparison.report
         where = f"{self.result.title} at {length} {report.length['title']}"
+        if kind == LENGTH_LOSS:
+            shorter = [each for each in self.run.all_settings["eval.lengths"] if each < int(length)]
+            first = max(shorter, default=0) + 1
+            where = f"{self.result.title} at positions {first} to {length}"
         trained = report.trained_lengths(self.run.settings)
         if trained is None:
             return where

@@ -34,13 +34,13 @@ MEANINGS = {
     CONFIRMED: "a planned test is significant in its favour",
     REVERSED: "a planned test is significant against it",
     REFUTED: "neither, and the interval lies below the published gain",
-    UNDECIDED: "a planned test says none of these",
+    UNDECIDED: "no planned test is significant",
     NOT_TESTED: "planned, but its runs cannot be compared; plan.md says why",
     AHEAD: "significantly better, but not in a test that counts as planned",
     BEHIND: "significantly worse, but not in a test that counts as planned",
     UNSURE: "not significant, and not in a test that counts as planned",
     NEITHER: "neither is better than a guess, so a difference means nothing",
-    NO_VERDICT: "fewer than three seeds ((…) holds both differences), or what it says",
+    NO_VERDICT: "fewer than three seeds, or another reason that is given",
 }
 
 
