@@ -114,15 +114,15 @@ def fit(*overrides: str, **settings: Any) -> Trained:
     stopping = Stop()
     with _one_at_a_time:
         plugin.forget_files()
-        cfg = config.load(*overrides, *_as_overrides(settings))
+        cfg = resolve(config.load(*overrides, *_as_overrides(settings)))
         record = train(cfg, stopping)
-        folder = out_folder(cfg) / config.identity(resolve(cfg)).run_name
+        folder = out_folder(cfg) / config.identity(cfg).run_name
     if stopping.caught:
         handler = signal.getsignal(stopping.caught)
         if callable(handler):
             handler(stopping.caught, None)
         raise KeyboardInterrupt
-    return Trained(folder, record, resolve(cfg))
+    return Trained(folder, record, cfg)
 
 
 def scheme(

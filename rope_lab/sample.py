@@ -102,6 +102,8 @@ def main(arguments: Words = None) -> None:
     if not hot or min(counts, default=1) < 1:
         parser.error("-n and --top-k must be at least 1, and --temperature above 0")
     is_task = given.folder.startswith("task=")
+    if given.prompt and not is_task and given.n:
+        parser.error("-n: of held-out problems, without a PROMPT")
     sampling = (given.temperature, given.top_k, given.seed)
     if (is_task or not given.prompt) and sampling != (None, None, None):
         parser.error("--temperature, --top-k and --seed are of the completion of a PROMPT")
@@ -115,6 +117,8 @@ def main(arguments: Words = None) -> None:
         if not given.prompt:
             say(show_problems(cfg, task, model, given.n or 8))
             return
+        if task.grades and given.temperature is None and sampling != (None, None, None):
+            parser.error("--top-k and --seed need --temperature: answers of this task are greedy")
         prompt = " ".join(given.prompt)
         choose = chooser(task, given.temperature, given.top_k or 40, given.seed or 0)
         completion = complete(cfg, task, model, prompt, choose)

@@ -177,6 +177,15 @@ def test_an_offline_record_stays_while_the_next_one_fails(begin, stub, monkeypat
     assert len(stub.offline()) == 1
 
 
+def test_an_offline_record_stays_if_the_next_run_takes_no_step(begin, stub, monkeypatch):
+    begin()
+    (first,) = stub.offline()
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "has_to_stop", lambda stopping: True)
+        begin("fresh=true")
+    assert first in stub.offline()
+
+
 def test_rm_deletes_the_offline_record_and_follows_no_link(begin, stub, tmp_path):
     begin()
     folder = only_folder(stub.out)

@@ -106,7 +106,7 @@ def begin_or_resume(
     """
     cfg = trainer.cfg
     code = provenance.code(cfg)
-    start = trainer.states() | {
+    new = {
         "step": 0,
         "seconds": 0.0,
         "losses": [],
@@ -116,9 +116,11 @@ def begin_or_resume(
     saved = run.lock and run_folder.newest_checkpoint(
         run.folder, identity.run_id, trainer.task.version, None if cfg.other_code else code
     )
-    saved = distributed.of_first(saved or start)
-    for name, part in trainer.parts.items():
-        part.load_state_dict(saved[name])
+    saved = distributed.of_first(saved)
+    if saved:
+        for name, part in trainer.parts.items():
+            part.load_state_dict(saved[name])
+    saved = saved or new
     state = State(saved["step"], saved["seconds"], saved["losses"])
     run.begin(
         saved["records"],
@@ -162,8 +164,9 @@ def train_to_end(
             end("interrupted")
         else:
             slices = (evaluation or evaluate_now(trainer, at_end=True)).slices
-            slices |= by_length(trainer.model, trainer.task, cfg, trainer.longer)
+            # Before longer texts, for which memory may not suffice.
             run.export(trainer.model.state_dict(), trainer.task.alphabet)
+            slices |= by_length(trainer.model, trainer.task, cfg, trainer.longer)
             end("finished", slices=slices, samples=write_samples(trainer))
     except Diverged as error:
         end("diverged", error=str(error))

@@ -61,7 +61,8 @@ class WandbRun:
         def end() -> None:
             self.run.summary.update(_summary(content))
             self.run.finish(exit_code=0 if content["status"] == "finished" else 1)
-            if content["status"] != "failed":
+            is_empty = content["status"] == "interrupted" and not content["checkpoint"]
+            if content["status"] != "failed" and not is_empty:
                 remove_offline(self.folder, Path(self.run.sync_dir))
 
         if self.run is not None:

@@ -166,6 +166,7 @@ def build(cfg: Config) -> Trainer:
     forward: Callable[..., Tensor] = model
     if train.compile:
         check_compiler(device, train.compile)
+        torch.compiler.reset()  # its limit of compilations would count those of earlier runs
         forward = torch.compile(model, mode=None if train.compile is True else train.compile)
 
     def batch(step: int) -> data.Batch:

@@ -222,14 +222,14 @@ class LearnedAxis(PositionScheme):
         super().__init__(dims)
         if offset < 0:
             raise ConfigError(f"position.offset={offset}: must be at least 0")
-        self.axis, self.offset, self.drawn = axis, offset, 0
+        self.axis, self.offset = axis, offset
+        self.drawn = torch.tensor(0)  # a number would be compiled anew at each step
         self.places = dims.max_len + offset + 1 if places is None else places
         self.table = nn.Embedding(self.places, dims.d_model)
 
     def draw(self, seed: int, length: int) -> None:
         random = torch.Generator("cpu").manual_seed(seed)
-        drawn = torch.randint(self.offset + 1, (), generator=random, device="cpu")
-        self.drawn = int(drawn)
+        self.drawn = torch.randint(self.offset + 1, (), generator=random, device="cpu")
 
     def prepare(self, pos: Tensor, dtype: torch.dtype) -> Tensor:
         """The rows of the table, [B, T]."""
