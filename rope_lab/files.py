@@ -16,6 +16,7 @@ FORMAT, DIGEST = "format", "digest"  # keys of a sealed record
 VERSION = 2  # of its format
 BEAT = 10.0  # seconds between two signs of life of a process that holds a lock
 PATIENCE = 60.0  # seconds without one until others take over
+NOT_OURS = "was not written by this command, and stays; move it away"
 
 
 def lease(folder: Path) -> SoftFileLease:
@@ -66,7 +67,7 @@ def check_ours(path: Path, begin: str) -> None:
     wrote it.
     """
     if path.exists() and not path.read_bytes().startswith(begin.encode()):
-        raise ConfigError(f"{path}: was not written by this command, and stays; move it away")
+        raise ConfigError(f"{path}: {NOT_OURS}")
 
 
 def check_writable(folder: Path) -> None:

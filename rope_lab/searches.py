@@ -49,7 +49,8 @@ def best_rates(searched: Searches, measures: dict[Case, str], kept: Ended) -> Be
     if not searched:
         return best
     any_job = next(job for at_rate in searched.values() for job in at_rate.values())
-    ended = kept | read_ended(Path(any_job.cfg.out))
+    made, _ = read_ended(Path(any_job.cfg.out))
+    ended = kept | made
     for case, at_rate in searched.items():
         measure = measures.get(case, OWN)
         check_length(measure, next(iter(at_rate.values())).cfg.eval.lengths)

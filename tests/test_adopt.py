@@ -27,7 +27,8 @@ from rope_lab.results.views import adoption_page, longer_page
 from rope_lab.train import loop
 from rope_lab.train.trainer import update
 
-PARENT = [*TINY, "task=copy_string", "position=rope", "train.steps=40", "eval.every=40"]
+SMALL = [*TINY, "task=copy_string", "train.steps=40", "eval.every=40"]
+PARENT = [*SMALL, "position=rope"]
 WORDS = ["--budget", "5%,20%", "--out", "it", "hydra/launcher=basic"]
 
 
@@ -37,6 +38,16 @@ from rope_lab.model.hooks import PositionScheme
 class Cheat(PositionScheme):
     def output(self, o, at):
         return o + o.flip(1)
+"""
+
+
+OWN_BASE = """
+from rope_lab.model.schemes import Rotary
+
+
+class Mine(Rotary):
+    def __init__(self, dims, base: float = 10_000.0):
+        super().__init__(dims, q=1, k=1, base=base)
 """
 
 
@@ -85,10 +96,11 @@ def test_without_steps_the_control_is_its_parent(parent, tmp_path):
     [
         (["--schemes", "ropper"], "position=ropper"),
         (["--schemes", "roper", "--budget", "5"], "--budget 5: must be a share"),
-        (["--schemes", "roper", "--budget", "5%, 1%"], "the least of them is less than a step"),
+        (["--schemes", "roper", "--budget", "5%, 1%"], "--budget 1%: is less than one of 40 steps"),
         (["--schemes", "roper, roper"], "--schemes: RoPER is there twice"),
         (["--schemes", "./cheat.py"], "cheat fails the check causality"),
         (["--schemes", "rope_pp"], "does not fit this model"),
+        (["--schemes", ","], "--schemes ,: must name a scheme"),
     ],
 )
 def test_wrong_words_are_one_line(parent, tmp_path, words, said):
@@ -184,6 +196,30 @@ def test_changed_settings_of_the_parents_scheme_are_carried_over(tmp_path):
         "none": None,
     }
     assert (found["roper"]["v"], found["roper"]["o"]) == (1, -1)
+
+
+def test_changed_settings_of_ones_own_scheme_are_carried_over_too(tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text(OWN_BASE)
+    run([*SMALL, f"position={mine}", "position.base=500", f"out={tmp_path / 'parent'}"])
+    words = [str(only_folder(tmp_path / "parent")), *WORDS, "--schemes", "roper", "--yes"]
+    said = command([*words, "--allow", str(mine)], tmp_path, adopt.main)
+    assert said.returncode == 0, said.stderr
+    runs, _ = read(tmp_path / "it" / RUNS)
+    assert {each.scheme["base"] for each in runs} == {500.0}
+
+
+def test_a_parent_of_other_code_is_refused(tmp_path):
+    mine = tmp_path / "edited.py"
+    mine.write_text(OWN_BASE)
+    run([*SMALL, f"position={mine}", f"out={tmp_path / 'parent'}"])
+    mine.write_text(OWN_BASE.replace("k=1", "k=-5"))
+    words = [str(only_folder(tmp_path / "parent")), *WORDS, "--schemes", "roper", "--yes"]
+    done = command([*words, "--allow", str(mine)], tmp_path, adopt.main)
+    assert (done.returncode, "the code of its scheme or task has changed" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.slow

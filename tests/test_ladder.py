@@ -84,6 +84,10 @@ def test_speedup_is_the_compute_that_the_baseline_needs(like):
     assert row["as timed here"] == "0.60"
 
 
+def test_a_flat_law_gives_no_speedup_of_trillions():
+    assert speedup(replace(LAW, exponent=7e-4), LAW.floor + 2.0, 1.0) == math.inf
+
+
 def test_a_lead_that_may_be_none_has_no_speedup(like):
     (rung,) = ladder_of(like, [[0.1, -0.1, 0.05]])
     (row,) = ladder_page.table(lead_of(like, [rung]), LAW).rows
@@ -336,7 +340,7 @@ def test_the_stages_follow_each_other_and_resume(untrained, tmp_path):
     [
         (["train.lr=0.1"], "train.lr=0.1: ladder decides it"),
         (["train={lr: 0.1}"], "train={lr: 0.1}: write each setting by its whole name"),
-        (["position=rope"], "position=rope: must be two schemes or more"),
+        (["position=rope"], "position is given twice"),
         (["--to", "1e9"], "at most 4 times the largest size"),
         (["--pairs", "1"], "--pairs 1: must be 2 or more"),
         (["--search", "2x2"], "--search 2x2: must be rates x seeds, 5x2; 3 rates at least"),
@@ -347,6 +351,11 @@ def test_what_a_ladder_cannot_do_is_one_line(tmp_path, words, said):
     done = command([*WORDS, *OWN, *words], tmp_path, laddering.main)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
+
+
+def test_one_scheme_has_no_ladder(tmp_path):
+    done = command(["position=rope", *WORDS[1:], *OWN], tmp_path, laddering.main)
+    assert "position=rope: must be two schemes or more" in done.stderr
 
 
 @pytest.mark.torture

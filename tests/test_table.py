@@ -263,7 +263,7 @@ def test_a_rate_is_chosen_by_the_measure_named(monkeypatch, tmp_path, measure, b
     for number, job in enumerate(jobs):
         make_run(tmp_path, "rope", number, 0.0, metrics={name: of[name][number] for name in of})
         ended[job.identity.run_id] = read(tmp_path)[0][-1]
-    monkeypatch.setattr(searches, "read_ended", lambda _: ended)
+    monkeypatch.setattr(searches, "read_ended", lambda _: (ended, []))
     case = case_of(words)
     assert searches.best_rates(searched, {case: measure}, {}) == {case: best}
 
@@ -317,7 +317,7 @@ def launched(monkeypatch):
 
     monkeypatch.setattr(table.sweep, "launch", launch)
     monkeypatch.setattr(Job, "record", record)
-    monkeypatch.setattr(searches, "read_ended", lambda _: ended)
+    monkeypatch.setattr(searches, "read_ended", lambda _: (ended, []))
     monkeypatch.setattr(searches, "gain_of", lambda rate, _: -abs(rate - 2e-3))
     return calls, failing
 

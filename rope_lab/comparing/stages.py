@@ -83,7 +83,7 @@ def run(order: Order, study: Study, asks: Asks) -> Ended:
     jobs = jobs_of(_overrides(order, study), order.folder, study.digest)
     rows = order.folder / study.rows
     if not (order.folder / RUNS).exists():  # a clone has their rows alone, if of other code too
-        by_id = read_ended(rows)
+        by_id, _ = read_ended(rows)
         kept = {job: by_id.get(job.identity.run_id) for job in jobs}
         if all(kept.values()):
             return kept

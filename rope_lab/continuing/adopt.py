@@ -12,6 +12,7 @@ signal.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,8 @@ from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.shipped import shipped
 from rope_lab.text import ConfigError, Settings, Words, flat, nested
 from rope_lab.train import config, plugin
-from rope_lab.train.trainer import build
+from rope_lab.train.instantiate import check_arguments
+from rope_lab.train.trainer import build, resolve
 
 EVALUATIONS = 10  # of a child's training, at least
 
@@ -75,7 +77,10 @@ def adopt(
     steps = sorted({steps_of(share, first) for share in _words(budget)})
     if 0 in steps:
         raise ConfigError(f"--budget {budget}: the least of them is less than a step")
-    of_ways = _jobs(every, _adopted(_words(schemes), first), steps, lr, folder)
+    names_of_schemes = _words(schemes)
+    if not names_of_schemes:
+        raise ConfigError(f"--schemes {schemes}: must name a scheme")
+    of_ways = _jobs(every, _adopted(names_of_schemes, first), steps, lr, folder)
     _check(of_ways)
     launcher = sweep.side_by_side(hydra, jobs)
     found = all_made(of_ways, folder, launcher, asks(yes, hours("--at-most", at_most)), "adopt")
@@ -120,8 +125,11 @@ def _changed(parent: Parent) -> Settings:
     """The settings of its scheme that a run changed, by their names in any scheme: those of a
     scheme within another too.
     """
-    usual = flat({"position": shipped(f"position/{parent.content['position']}")})
     own = flat({"position": parent.cfg.position})
+    usual = flat({"position": shipped(f"position/{parent.content['position']}")})
+    if not usual:  # a scheme of the user's own: the defaults of its class
+        target = {"_target_": parent.cfg.position["_target_"]}
+        usual = flat({"position": check_arguments("position", target, parent.cfg.allowed_packages)})
     changed = [key for key in usual if key in own and own[key] != usual[key]]
     return {general(key): own[key] for key in changed if not key.endswith("_target_")}
 
@@ -134,8 +142,10 @@ def _check(jobs: Jobs) -> None:
     for key, (job, *_) in jobs.items():
         if key.steps != longest:
             continue
+        # On the CPU and not compiled: the device of the runs may be elsewhere.
+        train = replace(job.cfg.train, compile=False)
         try:
-            build(job.resolved)
+            build(resolve(replace(job.cfg, device="cpu", threads=None, train=train), here=False))
         except ConfigError as error:
             raise ConfigError(f"{key.way}: {error}") from None
         if key.way != AS_IS:

@@ -100,4 +100,8 @@ def steps_of(budget: str, parent: Parent) -> int:
     if share is None or share > MOST_SHARE:
         most = f"must be a share of the steps, 5%, and at most {MOST_SHARE}%"
         raise ConfigError(f"--budget {show(budget)}: {most}; --at-most 2h limits the time")
-    return round(share / 100 * parent.cfg.train.steps)
+    steps = round(share / 100 * parent.cfg.train.steps)
+    if share and not steps:
+        less = f"is less than one of {parent.cfg.train.steps} steps"
+        raise ConfigError(f"--budget {show(budget)}: {less}")
+    return steps

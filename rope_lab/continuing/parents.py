@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rope_lab.results.records.catalogue import Catalogue, TaskReport
 from rope_lab.text import ConfigError, Record, Settings, amount, flat, show
-from rope_lab.train import config
+from rope_lab.train import config, provenance
 from rope_lab.train.config import Config
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import record_of
@@ -81,7 +81,7 @@ class Target:
 
 def parents(folders: Sequence[str], allowed: list[str], device: str = "") -> list[Parent]:
     """The runs in folders, by seed. Raises ConfigError unless they differ in their seed alone, and
-    have finished.
+    have finished, with today's code of the user's own task and scheme.
 
     device: of the runs that will begin from them, if not theirs
     """
@@ -91,6 +91,9 @@ def parents(folders: Sequence[str], allowed: list[str], device: str = "") -> lis
         content = each.content
         if content["status"] != "finished":
             said = f"this run is {content['status']}; finish it, or leave it out"
+            raise ConfigError(f"{each.folder}: {said}")
+        if content["provenance"]["plugin"] != provenance.code(each.cfg)["plugin"]:
+            said = "the code of its scheme or task has changed; go back to it, or train it again"
             raise ConfigError(f"{each.folder}: {said}")
         for key in ("recipe_id", "scheme_id"):
             if content[key] != first[key]:

@@ -19,6 +19,7 @@ from rope_lab.text import ConfigError, Record, first_three, say, short_path
 from rope_lab.train import provenance
 from rope_lab.train.overrides import typed
 from rope_lab.train.plugin import FILE
+from rope_lab.train.run_folder import OUTCOMES
 
 # Exit statuses: runs are to come; no difference can be seen; the runs are not those of the plan.
 OPEN, NO_ROOM, NOT_PLANNED = 12, 13, 14
@@ -66,10 +67,10 @@ def jobs_of(every: Sequence[list[str]], folder: Path, plan: str = "") -> list[Jo
 
 def ended(jobs: Sequence[Job], folder: Path, rows: Path | None = None) -> Ended:
     """The runs of those jobs that have ended: those with a run folder, and those kept in `rows`,
-    made on a machine that is gone. Raises ConfigError if other code of ours made one, or if the two
-    differ.
+    made on a machine that is gone. Raises ConfigError if other code of ours made one, if the two
+    differ, or if one cannot be read.
     """
-    here = read_ended(folder / RUNS) if jobs else {}
+    here, damaged = read_ended(folder / RUNS) if jobs else ({}, [])
     elsewhere = _kept(rows) if jobs and rows else {}
     found: Ended = {}
     unlike = 0
@@ -84,6 +85,9 @@ def ended(jobs: Sequence[Job], folder: Path, rows: Path | None = None) -> Ended:
         elif row:
             found[job] = row
             is_other = not _is_of_todays_code(row, job)
+        elif damaged and record["status"] in OUTCOMES:
+            remedy = "delete its folder (rope-lab rm FOLDER), and the same command makes it again"
+            raise ConfigError(f"{short_path(folder / RUNS)}: {first_three(damaged)}; {remedy}")
         else:
             continue
         if is_other:

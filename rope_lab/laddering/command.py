@@ -92,6 +92,8 @@ def _asked(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
     common, schemes = [], ""
     for word in words:
         key, _, value = word.partition("=")
+        if key == "position" and schemes:
+            raise ConfigError("position is given twice: position=A,B names all schemes")
         if key == "position":
             schemes = value
         else:

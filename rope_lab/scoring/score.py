@@ -25,7 +25,7 @@ from rope_lab.results.comparisons.score_columns import all_columns, as_if_kept
 from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.rates import Cell
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.folders import is_kept, read, read_or_warn, with_those_below
+from rope_lab.results.records.folders import is_kept, read_or_warn, with_those_below
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import tables
@@ -144,7 +144,7 @@ def of_protocol(scheme: str, folder: Path, settings: Sequence[str] = ()) -> list
     ids = set()
     for task in PROTOCOL["tasks"]:
         ids |= {job.identity.run_id for job in jobs_of(scheme, task, settings, folder)}
-    return [run for run in read(folder / RUNS)[0] if run.run_id in ids]
+    return [run for run in read_or_warn([folder / RUNS]) if run.run_id in ids]
 
 
 def write(scheme: str, out: Path, settings: Sequence[str]) -> None:

@@ -59,12 +59,12 @@ def submit(scheme: str, by: str, name: str = "") -> Path:
         "rule": PROTOCOL["rule"],
         "date": provenance.now()[:10],
     }
-    scored, _ = read(RESULTS / "score" / recorded_name(scheme) / RUNS)
+    scored, damaged = read(RESULTS / "score" / recorded_name(scheme) / RUNS)
     runs = runs_of_protocol(scored, about, planned(file.parent, about))
-    for run in scored:
-        if run not in runs:
-            why = "its code or settings are not those of the protocol, or a later run replaces it"
-            say(filled(f"not in the entry: {run}: {why}"))
+    why = "its code or settings are not those of the protocol, or a later run replaces it"
+    others = [f"{run}: {why}" for run in scored if run not in runs]
+    for left_out in [*damaged, *others]:
+        say(filled(f"not in the entry: {left_out}"))
     if not runs:
         remedy = f"rope-lab score {scheme}, without --out, makes its runs"
         raise ConfigError(f"{scheme}: has no scores; {remedy}")

@@ -20,7 +20,12 @@ def with_float64(device: torch.device) -> torch.device:
 
 
 def frequencies(width: int, base: float, device: torch.device) -> Tensor:
-    """base^(−2j/width) for j = 0 … width/2 − 1, in radians per position: float64 [width/2]."""
+    """base^(−2j/width) for j = 0 … width/2 − 1, in radians per position: float64 [width/2].
+
+    Raises ValueError for an odd width, which has no pairs.
+    """
+    if width % 2:
+        raise ValueError(f"{width} features are rotated in each head: must be an even number")
     wide = {"dtype": torch.float64, "device": with_float64(device)}
     return base ** -(torch.arange(0, width, 2, **wide) / width)
 

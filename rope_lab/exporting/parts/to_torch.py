@@ -23,6 +23,8 @@ class PositionAttention(nn.Module):
         bias: bool = False,
     ):
         super().__init__()
+        if d_model % n_heads:
+            raise ValueError(f"d_model={d_model}: must be divisible by n_heads={n_heads}")
         self.width = d_model // n_heads
         kv_heads = kv_heads or n_heads
         self.q_proj = nn.Linear(d_model, n_heads * self.width, bias=bias)
@@ -46,6 +48,9 @@ class PositionAttention(nn.Module):
         pos_BT = torch.arange(begin, end, device=x_BTD.device).unsqueeze(0)
         seen_BTS = pos_BT.unsqueeze(-1) >= torch.arange(end, device=x_BTD.device)
         if real_BS is not None:
+            if real_BS.shape[-1] != end:
+                given = f"real has {real_BS.shape[-1]} tokens"
+                raise ValueError(f"{given}: must have all {end} so far, those in the cache too")
             seen_BTS = seen_BTS & real_BS.unsqueeze(1)
 
         def store(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

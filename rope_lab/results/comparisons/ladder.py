@@ -24,6 +24,7 @@ from rope_lab.text import ConfigError
 LOSS = MEASURES["eval/loss"]
 FARTHEST = 4  # times the largest size: no projection goes beyond
 LEAST_SIZES = 3  # for a fit of three constants
+MOST_SPEEDUP = 1000
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ def fitted(compute: Sequence[float], losses: Sequence[float]) -> Law | None:
 
 def speedup(law: Law, loss: float, lead: float) -> float:
     """The effective speedup (Marin's definition) at equal tokens per second: the time in which the
-    baseline would reach the scheme's loss, over the scheme's time. Infinite below the law's floor.
+    baseline would reach the scheme's loss, over the scheme's time. Infinite below the law's floor,
+    and above MOST_SPEEDUP.
 
     loss: of the baseline at this size, L; for a loss of L − lead it needs
           C · ((L − floor) / (L − lead − floor))^(1/exponent)
@@ -117,7 +119,8 @@ def speedup(law: Law, loss: float, lead: float) -> float:
         return math.nan
     if ours <= 0:
         return math.inf
-    return (theirs / ours) ** (1 / law.exponent)
+    log = math.log(theirs / ours) / law.exponent
+    return math.exp(log) if log < math.log(MOST_SPEEDUP) else math.inf
 
 
 def speedups(law: Law | None, loss: float, lead: Interval) -> Interval:

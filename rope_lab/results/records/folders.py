@@ -77,10 +77,12 @@ def read(folder: Path) -> Found:
     return one_each(runs)[0], problems
 
 
-def read_ended(folder: Path) -> dict[str, Run]:
-    """The runs of a folder that have ended, by their id; none without the folder."""
-    runs = read(folder)[0] if folder.is_dir() else []
-    return {run.run_id: run for run in runs if run.ended}
+def read_ended(folder: Path) -> tuple[dict[str, Run], list[str]]:
+    """The runs of a folder that have ended, by their id, and the problems of those that are left
+    out; none without the folder.
+    """
+    runs, problems = read(folder) if folder.is_dir() else ([], [])
+    return {run.run_id: run for run in runs if run.ended}, problems
 
 
 def read_all(folders: Iterable[Path]) -> tuple[ByFolder, list[str]]:

@@ -11,6 +11,7 @@ import altair as alt
 from rope_lab.results.comparisons.ladder import (
     FARTHEST,
     LOSS,
+    MOST_SPEEDUP,
     Law,
     Lead,
     Rung,
@@ -147,8 +148,8 @@ def notes(rungs: Sequence[Rung], baseline: str, law: Law | None) -> list[str]:
         f"Effective speedup (Marin): the time in which {baseline} would reach the loss of the "
         f"scheme, over the scheme's. Its loss is {constants}, C = 6 x parameters x tokens, fitted "
         f"on these {len(rungs)} sizes; the factor of C is taken anew at each size. In brackets: at "
-        "the ends of the lead's interval; inf: below the floor of that law. None of a lead whose "
-        "interval includes 0."
+        f"the ends of the lead's interval; inf: above {MOST_SPEEDUP:,}, or below the floor of that "
+        "law. None of a lead whose interval includes 0."
     )
     return lines
 

@@ -183,7 +183,8 @@ def _context(reading: Continued) -> str:
         few = f"fewer than {FEWEST_PAIRS} seeds"
         return f"Whether more context lowers the loss at {times} is not known from {few}."
     if not lower:
-        return f"At {times}, {further}, more context lowers the loss with none of these methods."
+        none = "more context is not shown to lower the loss with any of these methods"
+        return f"At {times}, {further}, {none}."
     names = ", ".join(dict.fromkeys(lower))
     return f"At {times}, {further}, more context lowers the loss with: {names}."
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rope_lab.files import check_ours, write_files, write_whole
+from rope_lab.files import NOT_OURS, check_ours, write_files, write_whole
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval, t_interval
 from rope_lab.results.records.measures import Measure
@@ -129,6 +129,10 @@ def write_page(page: Path, parts: list[str], figures: dict[str, bytes] | None = 
     """
     text = "\n\n".join(parts) + "\n"
     check_ours(page, text.partition("\n")[0])
+    for name in figures or {}:
+        figure = page.parent / "figures" / name
+        if figure.exists() and not page.exists():
+            raise ConfigError(f"{figure}: {NOT_OURS}")
     page.parent.mkdir(parents=True, exist_ok=True)
     write_whole(page, text.encode())
     write_figures(page.parent, figures or {})
