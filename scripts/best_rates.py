@@ -90,8 +90,9 @@ def rows(
     found = []
     for name, runs in of_scheme.items():
         row = {"scheme": Catalogue().title(name), "learning rate": rate_of(runs, block)}
+        diverged = sum(run.status == "diverged" for run in runs)
         for title, measure in measures.items():
-            row[title] = mean_of(measure.values(runs), measure)
+            row[title] = mean_of(measure.values(runs), measure, diverged)
             if measure in compared:
                 row[f"{title}, difference from RoPE"] = difference(runs, base, measure)
         row["KV cache"] = f"{sizes[name] / sizes[BASELINE]:.2f}"

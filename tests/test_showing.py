@@ -281,7 +281,9 @@ def test_planned_tests_at_a_columns_own_scale_count_first(tests, text):
     (column,) = [
         each for each in kept.columns if each.setup.task == "needle" and each.length == 256
     ]
-    (result,) = [each for each in kept.tests if each.comparison.task == "needle"]
+    (result,) = [
+        each for each in kept.tests if each.comparison.ours.scheme.startswith("kerple_log")
+    ]
     made = [
         replace(result, comparison=replace(result.comparison, scale=scale), p_family=p)
         for scale, p in tests

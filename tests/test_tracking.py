@@ -177,7 +177,7 @@ def test_an_offline_record_stays_while_the_next_one_fails(begin, stub, monkeypat
     assert len(stub.offline()) == 1
 
 
-def test_an_offline_record_stays_if_the_next_run_takes_no_step(begin, stub, monkeypatch):
+def test_an_offline_record_stays_if_the_next_run_is_empty(begin, stub, monkeypatch):
     begin()
     (first,) = stub.offline()
     with monkeypatch.context() as patch:

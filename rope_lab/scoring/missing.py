@@ -35,6 +35,7 @@ def _kept(usual: Setup, setups: list[Setup]) -> int:
     for each in setups:
         rate = each.settings["train.lr"] / usual.settings["train.lr"]
         if usual.is_alike(each) and rate in PROTOCOL["rates"]:
-            ended = each.runs.scheme.value_counts()
+            has_ended = [run.ended for run in each.runs.run]
+            ended = each.runs[has_ended].scheme.value_counts()
             found += sum(min(ended.get(name, 0), PROTOCOL["seeds"]) for name in PROTOCOL["map"])
     return found

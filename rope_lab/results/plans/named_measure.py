@@ -50,8 +50,10 @@ def gain_of(run: Run, name: str) -> float:
     """The value of an ended run by a measure, higher is better; −inf of one that diverged. Raises
     ConfigError if the run did not record it.
     """
+    if run.status == "diverged":
+        return -math.inf
     measure = measure_of(Catalogue().report_of(run), name)
     gain = measure.gain(run)
-    if run.status == "finished" and gain == -math.inf:
+    if gain == -math.inf:
         raise ConfigError(f"measure {name}: the runs do not record it")
     return gain

@@ -58,7 +58,7 @@ class Measure:
 
     @property
     def better(self) -> str:
-        return "higher" if self.higher_is_better else "lower"
+        return "higher" if self.sign > 0 else "lower"
 
     @property
     def most(self) -> float:

@@ -122,7 +122,7 @@ def notes(continued: Continued, own: str) -> list[str]:
     return [
         f"Means over parents ({seeds_text([run.seed for run in runs])}), {shown}; differences are "
         "taken parent by parent. No test was planned: explore with it.",
-        f"“less the control”: against {own} with the same further steps, batches and learning "
+        f"“minus the control”: against {own} with the same further steps, batches and learning "
         "rates; emphasized if the interval is on the better side of 0.",
         f"“as good as before”: the first of {len(runs[0].points(continued.measure.metric))} "
         "evaluations from which on a run is as good as its parent was, in the longest training: "

@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from rope_lab.results.comparisons.answers import Family, Result, samples
+from rope_lab.results.comparisons.answers import Result, samples
 from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.comparisons.words import plan_word, word
 from rope_lab.results.plans.find import named, unnamed
@@ -55,7 +55,7 @@ def section(results: list[Result], catalogue: Catalogue, correction: str = "") -
         parts.append(f"Correction: {correction}")
     if family.untested:
         return "\n\n".join([*parts, f"**Outcome: {word(results[0])}.** {family.untested}"])
-    parts.append(_ended(family))
+    parts.append(_ended(results[0]))
     if others := unnamed(study, family.found):
         parts.append(
             f"Not named in the plan, and other than in today's recipe: {', '.join(others)}."
@@ -68,13 +68,14 @@ def section(results: list[Result], catalogue: Catalogue, correction: str = "") -
     return "\n\n".join([*parts, markdown(_every_seed(results, catalogue))])
 
 
-def _ended(family: Family) -> str:
-    """How many runs have ended and diverged, and which direction is better."""
+def _ended(result: Result) -> str:
+    """How many runs have ended and diverged, and which direction is better in the first test."""
+    family = result.family
     study, diverged = family.study, "none diverged"
     cells = [cell for cell, run in family.found.items() if run.status == "diverged"]
     if cells:
         diverged = f"diverged, counted as {study.diverged:g}: {named(cells)}"
-    better = "Higher" if study.higher_is_better else "Lower"
+    better = result.measure.better.capitalize()
     return ENDED.format(n=len(family.found), diverged=diverged, better=better)
 
 

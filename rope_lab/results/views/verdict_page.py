@@ -228,6 +228,7 @@ def not_tested(verdict: Verdict) -> list[str]:
         f"other scales of this task: {', '.join(scales) or 'there are none'}",
         f"other sizes than {run.parameters:,} parameters",
         f"other optimizers than {settings['train.optimizer']}, and its other settings",
+        f"another precision than {settings['train.precision']}",
         f"learning rates outside {rates[0]:g} to {rates[-1]:g}",
         f"training longer than {settings['train.steps']:,} steps",
         f"inputs longer than {longest}",
