@@ -14,7 +14,7 @@ from trained import load
 
 from rope_lab.identity import BACKFILLED, NUMERICS, Identity, identify
 from rope_lab.model import schemes
-from rope_lab.train import config, plugin, provenance
+from rope_lab.train import config, modules, plugin, provenance
 from rope_lab.train.trainer import resolve
 
 GOLDEN = Path(__file__).with_name("identities.json")
@@ -220,7 +220,7 @@ def test_the_digest_covers_the_version_of_an_installed_base(
     digests = []
     for version in ("1.0", "1.1"):
         (info / "METADATA").write_text(f"Name: basis-own\nVersion: {version}\n")
-        plugin._distributions.cache_clear()
+        modules._distributions.cache_clear()
         digests.append(digest_of("from basis_own import Base"))
     assert digests[0] != digests[1]
 

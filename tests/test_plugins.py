@@ -334,7 +334,7 @@ def test_a_comparison_copies_a_file_named_as_our_package(tmp_path, monkeypatch):
 
 def test_a_clone_that_is_a_package_itself_is_ours(monkeypatch):
     """Imported from the folder around it, its place is the clone's root."""
-    monkeypatch.setattr(plugin, "_places", lambda name: [plugin.HERE.parent])
+    monkeypatch.setattr(plugin, "places_of", lambda name: [plugin.HERE.parent])
     assert plugin._is_ours("rope_lab")
-    monkeypatch.setattr(plugin, "_places", lambda name: [plugin.HERE.parent.parent])
+    monkeypatch.setattr(plugin, "places_of", lambda name: [plugin.HERE.parent.parent])
     assert not plugin._is_ours("rope_lab")

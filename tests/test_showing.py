@@ -19,7 +19,7 @@ from rope_lab.results.records.folders import one_each, read
 from rope_lab.results.records.kept import keep
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import plan_page
-from rope_lab.showing import command, costs, facts, measured, which
+from rope_lab.showing import command, costs, facts, gains, measured, which
 from rope_lab.showing.goals import goals
 from rope_lab.showing.measured import Measured
 from rope_lab.showing.page import page, picture
@@ -197,7 +197,7 @@ def test_a_gain_is_of_rates_chosen_alike():
     made += make_rows({"none": [0.3, 0.4, 0.5]}, settings={"train.lr": 1e-4})
     setups = setups_of(made, CATALOGUE)
     column = columns.column(*columns.widest(setups), setups)
-    ranked = which.ranked(column, CATALOGUE, {})
+    ranked = gains.ranked(column, CATALOGUE, {})
     assert ranked.gains["none"].mean == pytest.approx(0.1)
     assert ranked.gains["roper"].mean == pytest.approx(0.05)
     text = "\n".join(which.section(ranked, [ranked], Measured(CATALOGUE, [column])))
@@ -220,8 +220,8 @@ def test_a_gain_is_of_runs_from_one_kind_of_hardware():
     for hardware, runs in {"other": [*first, *later], first[0].hardware: [*later, *first]}.items():
         twins[hardware] = columns.all_columns(setups_of(one_each(runs)[0], CATALOGUE))
     (column,) = twins["other"]
-    assert which.ranked(column, CATALOGUE, {}).gains["fox"].mean == pytest.approx(0.61 / 3)
-    assert which.ranked(column, CATALOGUE, twins).gains["fox"].mean == pytest.approx(0.01 / 3)
+    assert gains.ranked(column, CATALOGUE, {}).gains["fox"].mean == pytest.approx(0.61 / 3)
+    assert gains.ranked(column, CATALOGUE, twins).gains["fox"].mean == pytest.approx(0.01 / 3)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_weakness_is_the_lowest_task():
     for task in ("mqar", "needle"):
         (setup,) = setups_of(make_rows(ends, task=task), CATALOGUE)
         column = columns.column(setup, [setup])
-        every.append(which.ranked(column, CATALOGUE, {}))
+        every.append(gains.ranked(column, CATALOGUE, {}))
         ends = {"rope": ends["rope"], "fox": [0.0, 0.1, 0.0]}
     assert which.weakness("fox", every) == f"{every[1].column.title}: 0.03 against 0.87"
     assert which.weakness("rope", every) == "–"
@@ -288,7 +288,7 @@ def test_planned_tests_at_a_columns_own_scale_count_first(tests, text):
         replace(result, comparison=replace(result.comparison, scale=scale), p_family=p)
         for scale, p in tests
     ]
-    ranked = which.ranked(column, kept.catalogue, {})
+    ranked = gains.ranked(column, kept.catalogue, {})
     measured_so = replace(kept, tests=made)
     row = which.row("kerple_log", ranked, [ranked], measured_so)
     assert row["how sure"] == text.format(plan_page.text(result))

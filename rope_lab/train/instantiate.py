@@ -48,9 +48,8 @@ def register(group: str, file: str, name: str | None) -> tuple[str, str]:
     path = Path(os.path.expanduser(file))
     run_name = f"{path.stem}-{name}" if name else path.stem
     if run_name in choices(group):
-        raise ConfigError(
-            f"{group}={file}: conf/{group}/ has a {run_name}; give the file another name"
-        )
+        taken = f"conf/{group}/ has a {run_name}; give the file another name"
+        raise ConfigError(f"{group}={file}: {taken}")
     try:
         cls = _class_of(group, sys.modules[import_file(path)], name)
     except ConfigError as error:

@@ -1,8 +1,5 @@
 """A user's own file: its import, once in a process, and the code that it consists of."""
 
-import ast
-import functools
-import importlib.metadata
 import importlib.util
 import logging
 import re
@@ -21,15 +18,20 @@ from rope_lab.identity import NAME
 from rope_lab.places import HERE, TASKS
 from rope_lab.text import ConfigError
 from rope_lab.train import torch_state
+from rope_lab.train.modules import (
+    INSTALLED,
+    imports_of,
+    places_of,
+    python_files,
+    spec_of,
+    versions_of,
+)
 
 log = logging.getLogger(__name__)
 
 # `mine.py`, or `mine.py:MyScheme` if it has several.
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
 OURS = ("rope_lab", "tasks")  # packages whose code `NUMERICS` stands for
-# Distributions that a run records by themselves: another version does not make another plug-in.
-RECORDED = ("torch", "numpy")
-INSTALLED = {"site-packages", "dist-packages"}  # folders of installed distributions
 
 
 class Code(NamedTuple):
@@ -114,13 +116,13 @@ def sources(file: Path) -> dict[str, bytes]:
             if name in seen or _is_ours(name) or name in sys.stdlib_module_names:
                 continue
             seen.add(name)
-            for place in [file] if name == file.stem else _places(name):
+            for place in [file] if name == file.stem else places_of(name):
                 if INSTALLED.intersection(place.parts):
                     continue
-                for path in _python_files(place):
+                for path in python_files(place):
                     source = path.read_bytes()
                     contents[str(path.relative_to(place.parent))] = source
-                    waiting += _imports(source)
+                    waiting += imports_of(source)
     return contents
 
 
@@ -136,11 +138,6 @@ def sources_of(given: Iterable[str]) -> dict[str, bytes]:
             if contents.setdefault(name, content) != content:
                 raise ConfigError(f"{name}: two files of this name are used; rename one")
     return contents
-
-
-def _python_files(place: Path) -> list[Path]:
-    """The files of a module or of the folder of a package."""
-    return [place] if place.is_file() else sorted(place.rglob("*.py"))
 
 
 def _load(name: str, path: Path) -> None:
@@ -169,8 +166,8 @@ def _load(name: str, path: Path) -> None:
 
 def _warn_if_edited(name: str) -> None:
     """Warn of files of a module that the calling program has imported, and edited meanwhile."""
-    for place in _places(name):
-        for path in _python_files(place):
+    for place in places_of(name):
+        for path in python_files(place):
             if path.stat().st_mtime > rope_lab.STARTED:
                 log.warning(
                     "%s was edited while this program runs, which imports it too: if it did so "
@@ -216,7 +213,7 @@ def _reached(name: str) -> set[str]:
         if name in seen or _is_ours(name) or name in sys.stdlib_module_names:
             continue
         seen.add(name)
-        if name not in LOADED or LOADED[name].spec not in (None, _spec(name)):
+        if name not in LOADED or LOADED[name].spec not in (None, spec_of(name)):
             LOADED[name] = _read(name)
         waiting += LOADED[name].imports
     return seen
@@ -227,79 +224,22 @@ def _is_ours(name: str) -> bool:
     if name not in OURS:
         return False
     # A clone named rope_lab is a package too, in the folder around it.
-    return all(place.resolve() in (HERE, TASKS, HERE.parent) for place in _places(name))
+    return all(place.resolve() in (HERE, TASKS, HERE.parent) for place in places_of(name))
 
 
 def _read(name: str) -> Code:
     """The code of a top-level module as its files have it now."""
-    places = _places(name)
+    places = places_of(name)
     if any(INSTALLED.intersection(place.parts) for place in places):
-        return Code(_versions(name), set(), _spec(name))
+        return Code(versions_of(name), set(), spec_of(name))
     lines = []
     imports = set[str]()
     for place in places:
-        for path in _python_files(place):
+        for path in python_files(place):
             source = path.read_bytes()
             lines.append(f"{path.relative_to(place.parent)} {digest(source)}")
-            imports |= _imports(source)
-    return Code(lines, imports, _spec(name))
-
-
-def _spec(name: str) -> ModuleSpec | None:
-    return getattr(sys.modules.get(name), "__spec__", None)
-
-
-def _places(name: str) -> list[Path]:
-    """The file of a top-level module, or the folders of a package; none if it is not found."""
-    try:
-        spec = _spec(name) or importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # of __main__
-        return []
-    if spec is None:
-        return []
-    found = list(spec.submodule_search_locations or [])
-    if not found and spec.has_location:
-        found = [spec.origin]
-    return [Path(each).resolve() for each in found]
-
-
-def _versions(name: str) -> list[str]:
-    """`name==version` of the distributions that have installed a top-level module."""
-    if name in RECORDED:
-        return []
-    distributions = sorted({*_distributions().get(name, [])})
-    return [f"{each}=={importlib.metadata.version(each)}" for each in distributions]
-
-
-@functools.cache
-def _distributions() -> dict[str, list[str]]:
-    """The distributions of each top-level module that is installed."""
-    return {name: list(each) for name, each in importlib.metadata.packages_distributions().items()}
-
-
-def _imports(source: bytes) -> set[str]:
-    """The top-level modules that a file imports, anywhere in it, also by
-    `importlib.import_module("name")`.
-    """
-    names: list[str] = []
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError):
-        return set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names.append(node.module)
-        elif isinstance(node, ast.Call) and _is_import(node.func) and node.args:
-            names += [str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant)]
-    return {name.partition(".")[0] for name in names if not name.startswith(".")}
-
-
-def _is_import(function: ast.expr) -> bool:
-    """Whether an expression is `import_module`, `importlib.import_module` or `__import__`."""
-    name = getattr(function, "attr", None) or getattr(function, "id", None)
-    return name in ("import_module", "__import__")
+            imports |= imports_of(source)
+    return Code(lines, imports, spec_of(name))
 
 
 def error_line(error: BaseException, file: str | None = None) -> str:
