@@ -577,6 +577,7 @@ def test_steps_are_no_share():
         arms.append(Arm(scheme, tuple(runs)))
     result = answered(Comparison(report, measure, *arms))
     assert result.pairs.to_numpy().min() > 5
+    assert measure.better == "lower"
     searching._check_room(SimpleNamespace(folder=None), result)
 
 
@@ -699,6 +700,14 @@ def test_a_question_is_counted_over_edits_of_its_files(tmp_path):
     (tmp_path / tries.TRIES).write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = tries.of_question(tries.read(tmp_path), {"mine", "rope"}, "own")
     assert [line["folder"] for line in found] == ["it-0", "it-1"]
+
+
+def test_a_diverged_run_is_worse_than_a_slow_one():
+    slow = make_row("rope", 0, [1.0])
+    curve = {"eval/accuracy": ([0, 1000], [0.0, 0.0])}
+    slow = replace(slow, task="needle", metrics={"eval/accuracy": 0.0}, curves=curve)
+    assert named_measure.gain_of(slow, "steps") > -math.inf
+    assert named_measure.gain_of(replace(slow, status="diverged"), "steps") == -math.inf
 
 
 def test_a_measure_that_runs_do_not_record_is_named():

@@ -6,6 +6,7 @@ import os
 import sys
 
 import pytest
+import torch
 
 from rope_lab.exporting import command
 
@@ -106,6 +107,18 @@ def test_a_saved_llama_brings_its_code_along(folder):
 def test_what_cannot_be_exported_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="t5_bias: cannot be exported; there are fox"):
         command.main(["t5_bias", "--to", "torch", "--out", str(tmp_path)])
+
+
+def test_a_layer_refuses_what_it_would_compute_wrongly(folder):
+    command.write("rope", "torch", folder)
+    layer = importlib.import_module("rope_torch").RoPEAttention(d_model=16, n_heads=2)
+    x_BTD, cache = torch.zeros(1, 2, 16), {}
+    layer(x_BTD, cache)
+    with pytest.raises(ValueError, match="must have all 3 so far"):
+        layer(x_BTD[:, :1], cache, torch.ones(1, 1, dtype=torch.bool))
+    odd = importlib.import_module("rope_torch").RoPEAttention(d_model=6, n_heads=2)
+    with pytest.raises(ValueError, match="must be an even number"):
+        odd(torch.zeros(1, 2, 6))
 
 
 def test_a_file_of_others_is_not_overwritten(tmp_path):

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import make_run
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, only_folder
 from scipy import stats
-from trained import command, composed
+from trained import command, composed, run
 
 from rope_lab.experiments import launching, timing
 from rope_lab.laddering import command as laddering
@@ -356,6 +356,18 @@ def test_what_a_ladder_cannot_do_is_one_line(tmp_path, words, said):
 def test_one_scheme_has_no_ladder(tmp_path):
     done = command(["position=rope", *WORDS[1:], *OWN], tmp_path, laddering.main)
     assert "position=rope: must be two schemes or more" in done.stderr
+
+
+def test_a_damaged_run_of_a_search_is_named(tmp_path):
+    """Its record says that it has finished, so that nothing would make it again."""
+    words = [*TINY, "position=rope"]
+    run([*words, f"out={tmp_path / RUNS}"])
+    jobs = launching.jobs_of([words], tmp_path)
+    assert len(launching.ended(jobs, tmp_path)) == 1
+    metrics = only_folder(tmp_path / RUNS) / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes() + b"\n")
+    with pytest.raises(ConfigError, match="rope-lab rm FOLDER"):
+        launching.ended(jobs, tmp_path)
 
 
 @pytest.mark.torture

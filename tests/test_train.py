@@ -468,6 +468,13 @@ def test_mistakes_of_sampling_are_one_line(folder):
         assert message in str(exit.value.code)
 
 
+@pytest.mark.parametrize("words", [["-n", "5"], ["--top-k", "3"], ["--seed", "1"]])
+def test_sampling_options_that_would_do_nothing_are_refused(folder, capsys, words):
+    with pytest.raises(SystemExit):
+        sample.main([str(folder), "a", *words])
+    assert f"{words[0]}" in capsys.readouterr().err
+
+
 def test_more_and_longer_problems_are_graded_at_the_end(tiny, capsys):
     longer = ["task.string_length=6", "eval.lengths=[6,12]", "position=randomized_rope"]
     content = run([*tiny, "eval.problems_at_end=20", *longer])

@@ -92,7 +92,8 @@ def parents(folders: Sequence[str], allowed: list[str], device: str = "") -> lis
         if content["status"] != "finished":
             said = f"this run is {content['status']}; finish it, or leave it out"
             raise ConfigError(f"{each.folder}: {said}")
-        if content["provenance"]["plugin"] != provenance.code(each.cfg)["plugin"]:
+        own_code = content["provenance"].get("plugin", {})
+        if own_code != provenance.code(each.cfg)["plugin"]:
             said = "the code of its scheme or task has changed; go back to it, or train it again"
             raise ConfigError(f"{each.folder}: {said}")
         for key in ("recipe_id", "scheme_id"):

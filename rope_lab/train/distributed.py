@@ -47,11 +47,11 @@ def joined(device: str) -> Iterator[None]:
         yield
         return
     on_gpus = device in ("auto", "cuda") and torch.cuda.is_available()
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
-    if on_gpus and torch.cuda.device_count() < here:
-        few = f"torch finds {torch.cuda.device_count()} GPUs for {here} processes"
-        raise ConfigError(f"torchrun --nproc-per-node {here}: {few}; start fewer")
     if on_gpus:
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        if torch.cuda.device_count() < here:
+            few = f"torch finds {torch.cuda.device_count()} GPUs for {here} processes"
+            raise ConfigError(f"torchrun --nproc-per-node {here}: {few}; start fewer")
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # Optimizers import it; once there is a group, its functions would keep that alive
     # (pytorch/pytorch#190489).

@@ -223,7 +223,7 @@ class LearnedAxis(PositionScheme):
         if offset < 0:
             raise ConfigError(f"position.offset={offset}: must be at least 0")
         self.axis, self.offset = axis, offset
-        self.drawn = torch.tensor(0)  # a number would be compiled anew at each step
+        self.drawn = torch.tensor(0)  # compiled once; a number is compiled at each value
         self.places = dims.max_len + offset + 1 if places is None else places
         self.table = nn.Embedding(self.places, dims.d_model)
 

@@ -81,11 +81,11 @@ class Verdict:
         if kind not in OF_LENGTHS:
             return self.result.title
         report = self.result.comparison.report
-        where = f"{self.result.title} at {length} {report.length['title']}"
+        place = f"{length} {report.length['title']}"
         if kind == LENGTH_LOSS:
             shorter = [each for each in self.run.all_settings["eval.lengths"] if each < int(length)]
-            first = max(shorter, default=0) + 1
-            where = f"{self.result.title} at positions {first} to {length}"
+            place = f"positions {max(shorter, default=0) + 1} to {length}"
+        where = f"{self.result.title} at {place}"
         trained = report.trained_lengths(self.run.settings)
         if trained is None:
             return where
