@@ -159,6 +159,10 @@ def marin(i: int, last: bool) -> Attention:
     return NONE if (i + 1) % 4 == 0 or last else rope(1e4, K // 2, WINDOW)
 
 
+def mistral(i: int, last: bool) -> Attention:
+    return rope(1e4, window=WINDOW)
+
+
 def deepseek_v4(i: int, last: bool) -> Attention:
     settings = {"theta": frequencies(1.6e5, K // 4)}
     return Attention(oracle.kv_shared_deepseek, None, "parts.0.", i, settings)
@@ -172,6 +176,7 @@ LAYERS = [
     (mimo, 8),
     (gpt_oss, 3),
     (marin, 6),
+    (mistral, 2),
     (deepseek_v4, 2),
 ]
 
