@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rope_lab.blocks import RunTable
+from rope_lab.cores import CORES
 from rope_lab.experiments.asking import exit_after
 from rope_lab.identity import NUMERICS
 from rope_lab.launch import sweep
@@ -45,7 +46,6 @@ from rope_lab.text import (
 )
 from rope_lab.train.overrides import key_of, split_hydra
 from rope_lab.train.run_folder import OUTCOMES
-from rope_lab.train.trainer import CORES
 
 
 def main(arguments: Words = None) -> None:

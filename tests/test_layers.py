@@ -28,7 +28,17 @@ class Decaying(PositionScheme):
         super().__init__(dims)
         self.matrix = torch.nn.Parameter(torch.ones(2, 2))
 """
-PRESETS = "gemma4 deepseek_v4 llama4 trinity smollm3 mimo gpt_oss marin mistral".split()
+PRESETS = [
+    "gemma4",
+    "deepseek_v4",
+    "llama4",
+    "trinity",
+    "smollm3",
+    "mimo",
+    "gpt_oss",
+    "marin",
+    "mistral",
+]
 
 
 def some(n_layers: int) -> Dims:

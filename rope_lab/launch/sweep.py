@@ -12,6 +12,7 @@ from typing import Literal
 from omegaconf import DictConfig, OmegaConf
 from pydantic import PositiveFloat, PositiveInt
 
+from rope_lab.cores import CORES
 from rope_lab.files import check_writable
 from rope_lab.launch import clusters, pool, summary
 from rope_lab.launch.job import EXIT_FAILED
@@ -34,7 +35,6 @@ from rope_lab.train.instantiate import check_type
 from rope_lab.train.overrides import check_launcher, key_of
 from rope_lab.train.run_folder import OUTCOMES
 from rope_lab.train.stop import Stop
-from rope_lab.train.trainer import CORES
 
 JOBS = "hydra.launcher.n_jobs"
 LAUNCHERS = {

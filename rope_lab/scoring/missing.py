@@ -2,11 +2,11 @@
 
 import statistics
 
+from rope_lab.cores import CORES
 from rope_lab.results.comparisons.score_columns import widest
 from rope_lab.results.plans.bill import Bill, summed
 from rope_lab.results.records.setups import Setup
 from rope_lab.scoring.protocol import PROTOCOL
-from rope_lab.train.trainer import CORES
 
 
 def bill(setups: list[Setup]) -> str:

@@ -2,12 +2,9 @@
 one step.
 """
 
-import contextlib
 import dataclasses
 import math
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lab.command import process_is_ours
+from rope_lab.cores import CORES
 from rope_lab.model.device import ahead, keep_freed_memory
 from rope_lab.model.transformer import Transformer
 from rope_lab.tasks.task import Problem, Task
@@ -25,35 +23,6 @@ from rope_lab.train.evaluate import Diverged, Evaluation, as_evaluated, autocast
 from rope_lab.train.instantiate import config_errors
 from rope_lab.train.load import build_model, load_parent, try_positions, with_parent
 
-QUOTAS = Path("/sys/fs/cgroup/cpu.max"), Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-
-
-def usable_cores() -> int:
-    """The number of cores that this process may use: those of its affinity mask, as `taskset` sets
-    it, and no more than a container's quota of CPU time.
-    """
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    return min(cores, _quota(cores))
-
-
-def _quota(otherwise: int) -> int:
-    """The cores' worth of time that the container has, rounded up; `otherwise` without a limit.
-
-    Control groups of version 2 say `max 100000`, or quota and period; of version 1 a file each.
-    """
-    for path in QUOTAS:
-        with contextlib.suppress(OSError, ValueError):
-            words = path.read_text().split()
-            if len(words) == 1:
-                words.append(path.with_name("cpu.cfs_period_us").read_text())
-            quota, period = int(words[0]), int(words[1])
-            return math.ceil(quota / period) if quota > 0 else otherwise
-    return otherwise
-
-
-CORES = usable_cores()
 EXAMPLES = 8  # problems whose completions are kept with the record
 
 

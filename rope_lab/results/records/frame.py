@@ -74,11 +74,11 @@ def scheme_names(runs: list[Run]) -> list[str]:
     for name, schemes in by_name.items():
         usual[name] = shipped(f"position/{name}") or max(schemes, key=schemes.count)
     names = [_scheme(run.position, run.scheme, usual[run.position]) for run in runs]
-    parents: dict[tuple[str, str], set[str]] = {}
-    for run, name in zip(runs, names, strict=True):
-        parents.setdefault((run.recipe_id, name), set()).add(run.parent)
+    begun = pd.DataFrame({"name": names, "parent": [run.parent for run in runs]})
+    begun["recipe_id"] = [run.recipe_id for run in runs]
+    parents = begun.groupby(["recipe_id", "name"]).parent.transform("nunique")
     for place, run in enumerate(runs):
-        if run.parent and len(parents[run.recipe_id, names[place]]) > 1:
+        if run.parent and parents[place] > 1:
             names[place] += f" from {run.parent}"
     return names
 

@@ -172,15 +172,14 @@ def setups_of(runs: list[Run], catalogue: Catalogue) -> list[Setup]:
     any.
     """
     counted, outdated = of_newest_code(sorted(runs, key=attrgetter("ended")))
-    table = runs_frame(counted)
-    alike: dict[tuple[str, str], dict[tuple[str, str], dict[tuple[str, int], int]]] = {}
-    for row, (run, scheme) in enumerate(zip(counted, table.scheme, strict=True)):
-        recipes = alike.setdefault((run.task, run.scale), {})
-        rows = recipes.setdefault((run.recipe_id, run.plugin.get("task", "")), {})
-        rows[scheme, run.seed] = row  # the last counts
+    codes = [run.plugin.get("task", "") for run in counted]
+    table = runs_frame(counted).assign(task_code=codes)
+    of_recipe = ["recipe_id", "task_code"]
+    of_run = ["task", "scale", *of_recipe, "scheme", "seed"]
+    table = table.drop_duplicates(of_run, keep="last")
     setups = []
-    for recipes in alike.values():
-        tables = [table.iloc[sorted(rows.values())] for rows in recipes.values()]
+    for _, alike in table.groupby(["task", "scale"], sort=False):
+        tables = [rows for _, rows in alike.groupby(of_recipe, sort=False)]
         usual = _usual(tables)
         for own in tables:
             setup = Setup(own, catalogue, unlike(_settings(own.run.iloc[0]), usual))
