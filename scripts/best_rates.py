@@ -38,7 +38,7 @@ NOTE = (
     "Mean [95% interval] over seeds; differences are paired by seed, and not tested. KV cache: "
     f"calculated for a text of {costs.READ} tokens after training on {costs.TRAINED}, relative to "
     "RoPE, if a layer with a window keeps only its window's tokens, and one whose values are keys "
-    "keeps them once. Step time: with evaluations, relative to RoPE on the same machine."
+    "keeps them once. Step time: with evaluations, relative to RoPE, in these runs."
 )
 
 
