@@ -110,41 +110,40 @@ class SubstringByPrefix(Task):
         return Text(tokens[:, :length], position[:, :length])
 
     def problems(self, rng: np.random.Generator, n: int) -> list[Problem]:
-        """A problem's prompt ends where only one possible source of the last copy begins with the
-        letters so far.
-
-        Skipped are copies that never do (their source was copied whole before), and those whose
-        letters so far also stand too near the end of the text to be a source: so every problem is
-        unambiguous.
-        Attributes: `copy` (how many copies stand before it), `known` (its letters in the prompt),
-                    `distance` (tokens
-        from the first unknown letter back to its source).
-        """
+        """Rows up to the end of one of their copies; see `_problem`."""
 
         def batch() -> Iterator[Problem]:
             rows = self.text(rng, 64, self.context, held_out=True).tokens
             copies = (rows[:, : self.context - self.copy_length] == self.arrow).sum(axis=1)
-            for tokens, copy in zip(
-                rows, copies - 1 if self.last_copy else rng.integers(copies), strict=True
-            ):
-                columns = np.flatnonzero(tokens != self.arrow)
-                first = np.flatnonzero(tokens == self.arrow)[copy] + 1
-                before = tokens[columns[: first - copy - 1]]
-                copied = tokens[first : first + self.copy_length]
-                # 1 if there is none.
-                known = 1 + int(np.argmax(self._matching(before, copied) == 1))
-                text = before.tobytes()
-                part = copied[:known].tobytes()
-                source = text.find(part)
-                unknown = int(first) + known
-                if known < self.copy_length and source == text.rfind(part):
-                    distance = unknown - int(columns[source + known])
-                    attributes = {"copy": int(copy), "known": known, "distance": distance}
-                    yield Problem(
-                        tokens[: first + self.copy_length], unknown, attributes, self.decode
-                    )
+            asked = copies - 1 if self.last_copy else rng.integers(copies)
+            every = map(self._problem, rows, asked.tolist())
+            yield from filter(None, every)
 
         return different(batch, n)
+
+    def _problem(self, tokens: np.ndarray, copy: int) -> Problem | None:
+        """The problem that asks for copy number `copy` of a row: its prompt ends where only one
+        possible source of the copy begins with the letters so far.
+
+        None if that never is so, because the source was copied whole before, or if the letters so
+        far also stand too near the end of the text to be a source: so every problem is unambiguous.
+
+        Attributes: `copy` (how many copies stand before it), `known` (its letters in the prompt),
+        `distance` (tokens from the first unknown letter back to its source).
+        """
+        columns = np.flatnonzero(tokens != self.arrow)  # the token of each letter
+        first = int(np.flatnonzero(tokens == self.arrow)[copy]) + 1
+        before = tokens[columns[: first - 1 - copy]]
+        copied = tokens[first : first + self.copy_length]
+        known = 1 + int(np.argmax(self._matching(before, copied) == 1))  # 1 if there is none
+        text, part = before.tobytes(), copied[:known].tobytes()
+        source = text.find(part)
+        if known == self.copy_length or source != text.rfind(part):
+            return None
+        unknown = first + known
+        distance = unknown - int(columns[source + known])
+        attributes = {"copy": copy, "known": known, "distance": distance}
+        return Problem(tokens[: first + self.copy_length], unknown, attributes, self.decode)
 
     def floor(self, tokens: np.ndarray) -> np.ndarray:
         """The Bayes-optimal loss: a predictor cannot know where a copy is taken from until it is

@@ -3,6 +3,7 @@
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rope_lab.identity import Identity
@@ -73,14 +74,7 @@ def train(
     with in_one_line(cfg), torch_state.standard():
         if distributed.rank() == 0:
             run_folder.bring_back(folder)
-        fresh = cfg.fresh and not run_folder.launched_by(folder, launch)
-        before = run_folder.read(folder)
-        if not fresh and parent_changed(before, cfg):
-            if before["status"] in run_folder.OUTCOMES:
-                remedy = "fresh=true replaces it, out=FOLDER keeps it"
-                raise ConfigError(f"{folder}: began from other weights of init_from; {remedy}")
-            say(f"{prefix}init_from was trained again: this run starts over from the new weights")
-            fresh = True
+        fresh = _starts_over(cfg, folder, prefix, launch)
         ended = None if fresh else run_folder.ended(folder, identity.run_id, provenance.code(cfg))
         if ended := distributed.of_first(ended):
             say(console.returned(cfg, ended, folder, prefix))
@@ -96,6 +90,22 @@ def train(
         # At a first exit with an error torchrun ends all: the records are written by now.
         distributed.agreed(0)
     return run.content
+
+
+def _starts_over(cfg: Config, folder: Path, prefix: str, launch: str) -> bool:
+    """Whether what the folder holds is set aside: for `fresh`, or since its weights are of a parent
+    that was trained again. Raises ConfigError if a run with such weights has ended.
+    """
+    if cfg.fresh and not run_folder.launched_by(folder, launch):
+        return True
+    before = run_folder.read(folder)
+    if not parent_changed(before, cfg):
+        return False
+    if before["status"] in run_folder.OUTCOMES:
+        remedy = "fresh=true replaces it, out=FOLDER keeps it"
+        raise ConfigError(f"{folder}: began from other weights of init_from; {remedy}")
+    say(f"{prefix}init_from was trained again: this run starts over from the new weights")
+    return True
 
 
 def begin_or_resume(
