@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lab.model.cache import LayerCache, convolved, with_before
-from rope_lab.model.hooks import PositionScheme
+from rope_lab.model.hooks import PositionScheme, overridden
 from rope_lab.text import ConfigError
 
 Conv = Literal["k", "kv", "canon"]
@@ -58,6 +58,23 @@ class Smear(nn.Module):
         weight_BT1 = self.scale * (seen_BTX * self.gate).sum(-1, keepdim=True).sigmoid()
         previous_BTD = with_before("model.smear", x_BTD, 1, cache)[:, :-1]
         return x_BTD + weight_BT1 * previous_BTD
+
+
+def check_linear(scheme: PositionScheme, has_bias: bool, has_widths: bool) -> None:
+    """Raise ConfigError if linear attention does not support a layer's scheme.
+
+    has_bias:   whether it adds a bias to the scores
+    has_widths: whether its keys and values are as wide as a head
+    """
+    lacks = ""
+    if not has_widths:
+        lacks = "gives queries and keys another width than values, which linear attention does not "
+        lacks += "support"
+    elif has_bias or scheme.window or "attention" in overridden(type(scheme)):
+        lacks = "needs attention scores, which linear attention does not have"
+    if lacks:
+        remedy = "take model.attention=softmax or another position scheme"
+        raise ConfigError(f"model.attention=linear: {type(scheme).__name__} {lacks}: {remedy}")
 
 
 def check_controls(

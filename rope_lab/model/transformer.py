@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from rope_lab.model.attention import unpacked
 from rope_lab.model.cache import KVCache, LayerCache, LinearAttentionState, so_far
-from rope_lab.model.controls import Conv, Gate, Smear, check_controls
+from rope_lab.model.controls import Conv, Gate, Smear, check_controls, check_linear
 from rope_lab.model.cpu_linear import Linear
-from rope_lab.model.hooks import PositionScheme, TooLong, overridden, prepared, within_window
+from rope_lab.model.hooks import PositionScheme, TooLong, prepared, within_window
 from rope_lab.model.layer import Layer
 from rope_lab.text import ConfigError
 
@@ -111,7 +111,6 @@ class Transformer(nn.Module):
         """
         at = self.position.prepare(torch.arange(2), torch.float32)
         widths = []
-        lacks = ""
         bias_of_all = self.position.bias(at, at)
         at_queries = self.position.with_keys(at, torch.arange(1, 3))
         x = torch.zeros(1, 2, d_model)
@@ -125,23 +124,10 @@ class Transformer(nn.Module):
                 raise ConfigError(f"{given}: must be at least 1 token, or None")
             _, k, v = unpacked(scheme.heads(qkv, own_at))
             widths.append((k.shape[-1], v.shape[-1]))
-            if widths[-1] != (d_model // n_heads,) * 2:
-                lacks = (
-                    "gives queries and keys another width than values, "
-                    "which linear attention does not support"
-                )
-            elif (
-                bias is not None
-                or own_bias is not None
-                or scheme.window
-                or "attention" in overridden(type(scheme))
-            ):
-                lacks = "needs attention scores, which linear attention does not have"
-        if lacks and attention == "linear":
-            remedy = "take model.attention=softmax or another position scheme"
-            raise ConfigError(
-                f"model.attention=linear: {type(self.position).__name__} {lacks}: {remedy}"
-            )
+            if attention == "linear":
+                has_bias = bias is not None or own_bias is not None
+                has_widths = widths[-1] == (d_model // n_heads,) * 2
+                check_linear(scheme, has_bias, has_widths)
         return widths
 
     def forward(

@@ -253,9 +253,8 @@ def _written(
     longest = max(p.length - p.prompt_length for p in every) if task.grades else max_len
     choose = chooser(task)
     prompts = [p.tokens[: p.prompt_length] for p in some]
-    return [
-        task.decode(tokens) for tokens in generate(model, task, prompts, longest, max_len, choose)
-    ]
+    completions = generate(model, task, prompts, longest, max_len, choose)
+    return [task.decode(tokens) for tokens in completions]
 
 
 def _means(keys: list[int], values: list[float]) -> dict[str, list[float]]:
