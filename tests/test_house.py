@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT, SCHEMES, TASKS
 
-BASE = {"rope_lab", "places", "text", "shipped", "files", "command", "identity"}
+BASE = {"rope_lab", "places", "text", "shipped", "files", "command", "cores", "identity"}
 # Allowed imports of each package, besides itself and BASE.
 PACKAGES = {
     "model": set(),

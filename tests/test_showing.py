@@ -187,6 +187,16 @@ def test_scores_of_ones_own_runs_stand_beside(tmp_path):
     assert measured.read(tmp_path, "other").columns == []
 
 
+def test_a_page_links_to_results_with_runs_of_the_scheme(tmp_path):
+    for name in ("needle", "kv"):
+        shutil.copytree(ROOT / "results" / name, tmp_path / name)
+    kept = measured.read(tmp_path)
+    needle = "[Needle in a haystack, beyond the trained length](../../results/needle/README.md)"
+    assert f"Pages with runs of it: {needle}.\n" in page(command.look("alibi", kept))
+    assert "results/kv/README.md" in page(command.look("kv_shared", kept))
+    assert "Pages with runs of it" not in page(command.look("rope", kept))
+
+
 def test_a_gain_is_of_rates_chosen_alike():
     """Searched schemes are compared with RoPE's best rates, others with its rate of the recipe."""
     ends = {5e-5: [0.1] * 3, 1e-4: [0.2, 0.3, 0.4], 2e-4: [0.9] * 3}

@@ -12,10 +12,18 @@ from rope_lab.results.plans import outcomes
 from rope_lab.results.plans.names import scheme_of
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.folders import is_kept, read_or_warn, with_those_below
+from rope_lab.results.records.folders import (
+    ByFolder,
+    is_kept,
+    one_each,
+    read_each_or_warn,
+    read_or_warn,
+    with_those_below,
+)
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import plan_page
+from rope_lab.results.views.pages import INDEX
 from rope_lab.results.views.score_cells import score
 from rope_lab.results.views.tables import Strong, Table
 
@@ -28,11 +36,14 @@ DIFFERENCE = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Scores by task, and the results of planned primary tests that may be shown."""
+    """Scores by task, the results of planned primary tests that may be shown, and by each page of
+    results its title and the schemes whose runs it shows.
+    """
 
     catalogue: Catalogue = field(default_factory=Catalogue)
     columns: list[Column] = field(default_factory=list)
     tests: list[Result] = field(default_factory=list)
+    pages: dict[Path, tuple[str, set[str]]] = field(default_factory=dict)
 
 
 def read(folder: Path = RESULTS, own: str = "") -> Measured:
@@ -45,14 +56,26 @@ def read(folder: Path = RESULTS, own: str = "") -> Measured:
     mine = _own_runs(folder, own) if own else []
     if own and not mine:
         return Measured(catalogue)
-    kept = read_or_warn(each for each in with_those_below(folder) if is_kept(each))
+    by_folder = read_each_or_warn(filter(is_kept, with_those_below(folder)))
+    kept, _ = one_each(*by_folder.values())
     setups = setups_of([*kept, *as_if_kept(mine, kept)], catalogue)
     every = []
     for plan in (folder / NAME, *sorted(folder.glob(f"compare/*/{NAME}"))):
         studied, _ = outcomes.read(plan, catalogue)
         every += [result for results in studied for result in results]
     tests = [each for each in every if each.family.is_primary and not each.family.untested]
-    return Measured(catalogue, all_columns(setups), tests)
+    return Measured(catalogue, all_columns(setups), tests, _pages(folder, by_folder))
+
+
+def _pages(folder: Path, by_folder: ByFolder) -> dict[Path, tuple[str, set[str]]]:
+    """The pages of the folders in a folder; see Measured."""
+    pages = {}
+    for place, runs in by_folder.items():
+        page = place / INDEX
+        if place != folder and page.exists():
+            title = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+            pages[page.relative_to(folder)] = title, {run.position for run in runs}
+    return pages
 
 
 def _own_runs(folder: Path, own: str) -> list[Run]:

@@ -172,6 +172,7 @@ def results(shown: Shown) -> list[str]:
     table = measured.scores(name, kept)
     none_yet = f"None yet: `rope-lab score {shown.quoted}` makes them."
     parts += [markdown(table), SCORES.format(UP)] if table.rows else [none_yet]
+    parts.append(pages(shown))
     first, second = measured.tests_of(name, kept.tests)
     if first or second:
         parts.append("## Planned tests")
@@ -182,6 +183,19 @@ def results(shown: Shown) -> list[str]:
         plan = f"[planned {word}]({UP}/results/plan.md)"
         parts.append(f"Other schemes were compared with it in {second} {plan}.")
     return parts
+
+
+def pages(shown: Shown) -> str:
+    """Links to the pages of results with runs of the scheme; empty for the baseline, which most
+    have.
+    """
+    name, kept = shown.facts.name, shown.measured
+    links = [
+        f"[{title}]({UP}/results/{page})"
+        for page, (title, schemes) in kept.pages.items()
+        if name in schemes and name != kept.catalogue.baseline
+    ]
+    return f"Pages with runs of it: {' · '.join(links)}." if links else ""
 
 
 def use(shown: Shown) -> list[str]:

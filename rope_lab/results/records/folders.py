@@ -94,12 +94,17 @@ def read_all(folders: Iterable[Path]) -> tuple[ByFolder, list[str]]:
     return found, problems
 
 
-def read_or_warn(folders: Iterable[Path]) -> list[Run]:
-    """The runs of folders, each once; the problems of those that are left out are logged."""
+def read_each_or_warn(folders: Iterable[Path]) -> ByFolder:
+    """The runs of each folder; the problems of those that are left out are logged."""
     found, problems = read_all(folders)
     for problem in problems:
         log.warning("%s", problem)
-    return one_each(*found.values())[0]
+    return found
+
+
+def read_or_warn(folders: Iterable[Path]) -> list[Run]:
+    """The runs of all folders, each once; as `read_each_or_warn`."""
+    return one_each(*read_each_or_warn(folders).values())[0]
 
 
 def one_each(*parts: list[Run]) -> Found:
