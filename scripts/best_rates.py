@@ -66,12 +66,17 @@ def pages_part(runs: Sequence[Run], blocks: Sequence[Block]) -> str:
 
 
 def by_scheme(runs: Sequence[Run], block: Block, task: str) -> dict[str, list[Run]]:
-    """The runs of a task in a block, but for those of its search."""
+    """The runs of a task in a block, but for those of its search. Raises ValueError if a seed of a
+    scheme has two.
+    """
     of_task = [run for run in runs if (run.task, run.scale) == (task, block.scale)]
     found: dict[str, list[Run]] = {}
     for name, run in zip(scheme_names(of_task), of_task, strict=True):
         if run.seed != block.search:
             found.setdefault(name, []).append(run)
+    for name, of_name in found.items():
+        if len({run.seed for run in of_name}) < len(of_name):
+            raise ValueError(f"{task}, {name}: a seed has two runs, of two rates or recipes")
     return found
 
 
@@ -84,20 +89,20 @@ def rows(
     measures = {report.measure.unit: report.measure}
     for title, metric in LONGER.get(base[0].task, {}).items():
         measures[title] = replace(report.measure, metric=metric)
+    longest = [*measures.values()][-1]
     if ranked_by not in measures.values():
         measures[ranked_by.metric] = ranked_by
-    compared = (ranked_by, [*measures.values()][-1])  # the last is of the longest problems
     found = []
     for name, runs in of_scheme.items():
         row = {"scheme": Catalogue().title(name), "learning rate": rate_of(runs, block)}
         diverged = sum(run.status == "diverged" for run in runs)
         for title, measure in measures.items():
             row[title] = mean_of(measure.values(runs), measure, diverged)
-            if measure in compared:
+            if measure in (ranked_by, longest):
                 row[f"{title}, difference from RoPE"] = difference(runs, base, measure)
         row["KV cache"] = f"{sizes[name] / sizes[BASELINE]:.2f}"
         row["step time"] = f"{step_seconds(runs) / step_seconds(base):.2f}"
-        found.append((ranked_by.sign * statistics.mean(ranked_by.values(runs)), row))
+        found.append((statistics.mean(map(ranked_by.gain, runs)), row))
     ranked = sorted(found, key=lambda each: each[0], reverse=True)
     return [row for _, row in ranked]
 
@@ -120,7 +125,7 @@ def rate_of(runs: Sequence[Run], block: Block) -> str:
 
 
 def step_seconds(runs: Sequence[Run]) -> float:
-    return statistics.median(run.seconds / run.steps for run in runs)
+    return statistics.median(run.seconds / max(run.steps, 1) for run in runs)
 
 
 def cached_numbers(name: str) -> float:

@@ -1,5 +1,7 @@
 """scripts/best_rates.py: each scheme at its best rate, beside its cache and step time."""
 
+from dataclasses import replace
+
 import pytest
 from builders import make_row, table_rows
 from conftest import script
@@ -49,4 +51,7 @@ def test_schemes_are_ranked_beside_their_cache_and_step_time(tmp_path):
     assert best == ["-0.1000 [-0.1000, -0.1000] n=3"]
     page.write_text("no marks")
     with pytest.raises(ValueError, match="has no marks"):
+        best_rates.rewritten(page)
+    keep([replace(runs[1], run_id="twice", seed=1)], tmp_path / "shipped")
+    with pytest.raises(ValueError, match="rope: a seed has two runs"):
         best_rates.rewritten(page)

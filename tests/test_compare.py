@@ -212,7 +212,13 @@ def test_a_verdict_without_its_plan_is_not_overwritten(tmp_path, imports):
 
 @pytest.mark.parametrize(
     "words",
-    [("--difference", "nan"), ("--difference", "0"), ("--pairs-at-most", "3"), ("--name", "RoPE")],
+    [
+        ("--difference", "nan"),
+        ("--difference", "0"),
+        ("--difference", "50", "--measure", "steps"),
+        ("--pairs-at-most", "3"),
+        ("--name", "RoPE"),
+    ],
 )
 def test_impossible_options_are_refused_before_any_run(tmp_path, imports, words):
     (tmp_path / "mine.py").write_text(MINE)

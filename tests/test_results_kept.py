@@ -4,6 +4,7 @@ lost.
 
 import os
 import re
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -119,6 +120,18 @@ def test_of_two_copies_the_finished_run_counts(kept, tmp_path, command, capsys):
     assert "is interrupted at step" not in page
     assert "found twice" not in page
     assert command is report or row(said, "RoPE")["mean, correct out of 128"].endswith("n=4")
+
+
+def test_other_numbers_beside_kept_rows_are_named(tmp_path):
+    place = tmp_path / "both"
+    run = make_run(place, "rope", 0, 0.5)
+    results.main([str(run), "--keep", "--into", str(place)])
+    assert read(place)[1] == []
+    shutil.rmtree(run)
+    make_run(place, "rope", 0, 0.6)
+    runs, (said,) = read(place)
+    assert "found twice with other numbers" in said
+    assert [run.metrics["eval/accuracy"] for run in runs] == [0.6]
 
 
 def test_damage_is_also_named_by_the_power_analysis(kept, caplog, capsys):

@@ -66,8 +66,9 @@ def compare(
     ours, theirs, task: names, or files: `./mine.py`
     overrides:  settings of all runs, and hydra/launcher=…
     measure:    `score`, the task's own; `steps` to its first threshold; or a metric
-    difference: the smallest one of interest, in the unit of tables (default: 5 points of a share,
-                2% of the baseline's loss, 10% of the steps)
+    difference: the smallest one of interest, in the unit of tables; of steps, that of their
+                logarithm (default: 5 points of a share, 2% of the baseline's loss, 10% of the
+                steps)
     search:     learning rates times seeds
     pairs_at_most: of the verdict
     name:       of our scheme on the page
@@ -114,7 +115,11 @@ def _parser() -> ArgumentParser:
     add("--task", required=True)
     add("--scale", default="quick", help="default: quick")
     add("--measure", default="score", help="score, steps, or a metric (default: score)")
-    add("--difference", type=float, help="the smallest one of interest, in the unit of tables")
+    add(
+        "--difference",
+        type=float,
+        help="the smallest one of interest, in the unit of tables; of steps, of their logarithm",
+    )
     add("--search", default="5x5", metavar="RATESxSEEDS", help="default: 5x5, at least 3x2")
     add(
         "--pairs-at-most",

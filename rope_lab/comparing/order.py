@@ -55,6 +55,9 @@ class Order:
         check_overrides("compare", self.overrides)
         if self.difference is not None and not 0 < self.difference < math.inf:
             raise ConfigError(f"--difference {self.difference:g}: must be a number above 0")
+        if self.measure == "steps" and (self.difference or 0) >= 1:
+            given = f"--difference {self.difference:g}"
+            raise ConfigError(f"{given}: of steps it is a logarithm below 1, such as 0.1 for 10%")
         if self.most_pairs < FEWEST_PLANNED:
             least = f"must be {FEWEST_PLANNED} or more"
             raise ConfigError(f"--pairs-at-most {self.most_pairs}: {least}")

@@ -74,7 +74,8 @@ def read(folder: Path) -> Found:
             runs.append(read_run(path))
         except DAMAGE as error:
             problems.append(one_line(f"{path.name}: {reason(error)}; left out"))
-    return one_each(runs)[0], problems
+    once, twice = one_each(runs)
+    return once, problems + twice
 
 
 def read_ended(folder: Path) -> tuple[dict[str, Run], list[str]]:

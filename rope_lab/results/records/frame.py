@@ -12,7 +12,7 @@ from rope_lab.places import IN_CHECKOUT, RESULTS
 from rope_lab.results.records.folders import folders_of_runs, read_or_warn, with_those_below
 from rope_lab.results.records.run import COLUMNS, Run, Settings
 from rope_lab.shipped import shipped
-from rope_lab.text import ConfigError, show
+from rope_lab.text import ConfigError, written
 
 
 def load(folder: str | Path, settings: Iterable[str] = ()) -> pd.DataFrame:
@@ -94,5 +94,5 @@ def _scheme(name: str, own: Settings, usual: Settings) -> str:
     for key in sorted({*own, *usual}):
         before = BACKFILLED.get(general(f"position.{key}"))
         if own.get(key, before) != usual.get(key, before):
-            unlike.append(f"{key}={show(own[key])}" if key in own else f"without {key}")
+            unlike.append(f"{key}={written(own[key])}" if key in own else f"without {key}")
     return f"{name} ({', '.join(unlike)})" if unlike else name

@@ -177,12 +177,14 @@ def mean_of(values: Sequence[float], measure: Measure, diverged: int = 0) -> str
     possible values.
     """
     found = t_interval(values)
-    digits = measure.digits
-    text = interval(found, f".{digits}f")
+    form = f".{measure.digits}f"
+    is_outside = found.low < 0 or found.high > measure.most
     if measure.is_log:
-        text = interval(found.exp, ",.0f")
-    elif found.n == 2 or found.low < 0 or found.high > measure.most:
-        text = f"{found.mean:.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+        found, form = found.exp, ",.0f"
+    text = interval(found, form)
+    if found.n == 2 or (is_outside and not measure.is_log):
+        least, most = (format(measure.shown(end(values)), form) for end in (min, max))
+        text = f"{found.mean:{form}} ({least}–{most})"
     text = counted(text, found.n)
     return f"{text}, {diverged} diverged" if diverged else text
 
