@@ -11,7 +11,7 @@ from rope_lab.results.plans import evidence, outcomes
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import advice
-from rope_lab.results.views.verdicts import verdicts
+from rope_lab.results.views.headlines import headlines
 
 KEPT = ROOT / "results"
 
@@ -31,7 +31,7 @@ def results_of(plan):
 @pytest.fixture(scope="module")
 def box(planned):
     groups = setups_of(read(KEPT)[0], CATALOGUE)
-    return advice.section(verdicts(groups, planned, CATALOGUE), CATALOGUE)
+    return advice.section(headlines(groups, planned, CATALOGUE), CATALOGUE)
 
 
 @pytest.mark.slow

@@ -23,8 +23,8 @@ from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Setup, setups_of
 from rope_lab.results.views import attention, charts, dots, figures, forest, heat, render, series
+from rope_lab.results.views.headlines import headlines, label
 from rope_lab.results.views.panels import Panel, points_frame
-from rope_lab.results.views.verdicts import label, verdicts
 
 STUDY = Study(
     "a",
@@ -191,7 +191,7 @@ def with_published(result: Result, *gains: float) -> Result:
 def test_a_forest_plot_has_a_row_for_each_verdict():
     """Index has a planned and an exploratory verdict, Prefix one."""
     made = runs({"rope": ROPE, "roper": ROPER}) + runs({"rope": [0.5], "roper": [0.3]}, **PREFIX)
-    index, prefix = verdicts(setups_of(made, CATALOGUE), [], CATALOGUE)
+    index, prefix = headlines(setups_of(made, CATALOGUE), [], CATALOGUE)
     index = with_published(index, 34.11)
     prefix = with_published(prefix, 0.0124, 0.0078)
     family = Family(comparisons=[], study=STUDY, found=dict.fromkeys(STUDY.cells))
@@ -214,7 +214,7 @@ def test_a_forest_plot_has_a_row_for_each_verdict():
 @pytest.mark.slow
 def test_any_title_can_be_drawn():
     made = setups_of(runs({"rope": ROPE, "roper": ROPER}), CATALOGUE)
-    (result,) = verdicts(made, [], CATALOGUE)
+    (result,) = headlines(made, [], CATALOGUE)
     odd = []
     for title in ("位置 🜁", "$\\frac{1}{$", "a\nb" * 500, "<b>&amp;"):
         report = TaskReport(**vars(result.comparison.report) | {"title": title})
@@ -259,7 +259,7 @@ def test_any_numbers_can_be_plotted(seed):
             made.append(make_row(scheme, run, curve, **PREFIX | changes))
     (figure,) = figures.draw([only(made)]).values()
     assert render.svg(figure.chart).endswith(b"</svg>\n")
-    found = verdicts([only(made)], [], CATALOGUE)
+    found = headlines([only(made)], [], CATALOGUE)
     assert not found or render.svg(forest.forest(found, CATALOGUE)).endswith(b"</svg>\n")
 
 

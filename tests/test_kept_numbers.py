@@ -29,7 +29,7 @@ from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import read
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import advice
-from rope_lab.results.views.verdicts import kind, label, published_gains, verdicts
+from rope_lab.results.views.headlines import headlines, kind, label, published_gains
 from rope_lab.scoring import board, scores
 
 checks = script("published_beside_ours")
@@ -216,7 +216,7 @@ def of_folder(folder: str) -> dict:
             found[name] = [table.mean().to_list(), sweep.best[scheme]]
     catalogue = setups[0].catalogue
     studied, _ = outcomes.read(ROOT / folder / studies.NAME, catalogue)
-    for result in verdicts(setups, studied, catalogue):
+    for result in headlines(setups, studied, catalogue):
         name = f"{result.comparison.task}, {label(result)}, {kind(result)}, {result.measure.metric}"
         numbers = [*interval(result.gain), *result.means, result.p_family, word(result)]
         found[name] = [*numbers, published_gains(result, catalogue), result.seeds]
@@ -238,7 +238,7 @@ def of_questions() -> dict:
     """The box of advice, and the spreads of the power calculation."""
     setups, catalogue = grouped("results"), Catalogue()
     studied, _ = outcomes.read(studies.PLAN, catalogue)
-    box = advice.section(verdicts(setups, studied, catalogue), catalogue)
+    box = advice.section(headlines(setups, studied, catalogue), catalogue)
     found = {f"advice: {row['for']}": list(row.values()) for row in box.table.rows}
     found |= {"advice": box.sentences}
     for setup in setups:

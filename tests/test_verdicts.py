@@ -18,15 +18,15 @@ from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import setups_of
 from rope_lab.results.views import figures, tables, verdict_page
-from rope_lab.results.views.verdict import Verdict
-from rope_lab.results.views.verdicts import (
+from rope_lab.results.views.headlines import (
+    headlines,
     label,
     legend,
     published_gains,
     sentences,
     table,
-    verdicts,
 )
+from rope_lab.results.views.verdict import Verdict
 
 # Published gains: 34.11 of 128, and 0.0124 nats.
 INDEX, PREFIX = (
@@ -49,7 +49,7 @@ def gaining(gain: float, task: str = INDEX, spread: float = 1.0, **changes) -> l
 
 
 def found(*made: Run, studies: tuple[list[Result], ...] = ()) -> list[Result]:
-    return verdicts(setups_of(list(made), CATALOGUE), list(studies), CATALOGUE)
+    return headlines(setups_of(list(made), CATALOGUE), list(studies), CATALOGUE)
 
 
 def planned(
@@ -381,5 +381,5 @@ def test_rope_with_fewer_heads_is_not_the_baseline():
     """In plan.yaml it has a learning rate of its own too, which is named first."""
     catalogue = Catalogue(contender="kv_shared_back", baseline="rope")
     studied, _ = outcomes.read(RESULTS / "plan.yaml", catalogue)
-    asked = {result.comparison.theirs.scheme for result in verdicts([], studied, catalogue)}
+    asked = {result.comparison.theirs.scheme for result in headlines([], studied, catalogue)}
     assert not any("kv_heads" in scheme for scheme in asked)

@@ -14,7 +14,7 @@ from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import Setup, seeds
-from rope_lab.results.views import advice, plan_page, probes, verdicts
+from rope_lab.results.views import advice, headlines, plan_page, probes
 from rope_lab.results.views import render as vega
 from rope_lab.results.views.forest import forest
 from rope_lab.results.views.pages import Content
@@ -51,9 +51,9 @@ def render(
     """
     found, sections = [], []
     for content in folders:
-        found += [] if content.below else content.verdicts
+        found += [] if content.below else content.headlines
         sections.append((content, [_section(content, each) for each in content.sections]))
-    measured = [verdict for verdict in found if verdict.gain.n]
+    measured = [result for result in found if result.gain.n]
     drawing = vega.svg(forest(measured, catalogue), vega.CLEAR).decode() if measured else ""
     data = {
         "sections": [section["data"] for _, each in sections for section in each],
@@ -69,10 +69,10 @@ def render(
         "outcomes": [plan_page.claim(result, catalogue) for result in outcomes],
         "box": advice.section(found, catalogue),
         "count": count,
-        "answers": verdicts.sentences(found[:3], catalogue),
+        "answers": headlines.sentences(found[:3], catalogue),
         "forest": markupsafe.Markup(drawing),
-        "verdicts": verdicts.table(found, catalogue),
-        "legend": verdicts.legend(found, catalogue),
+        "verdicts": headlines.table(found, catalogue),
+        "legend": headlines.legend(found, catalogue),
         "folders": sections,
         "problems": problems,
         "probes": [(each, probes.table(each.outcomes, each.title(catalogue))) for each in probed],

@@ -33,9 +33,9 @@ from rope_lab.results.records.folders import (
 )
 from rope_lab.results.records.kept import keep, worth_keeping
 from rope_lab.results.views import against, paper
+from rope_lab.results.views.headlines import sentences
 from rope_lab.results.views.pages import Content, publish, text
 from rope_lab.results.views.terminal import say_markdown
-from rope_lab.results.views.verdicts import sentences
 from rope_lab.text import Words, argument_parser, errors_as_exit, filled, say, short_path
 
 
@@ -112,7 +112,7 @@ def _write(out: Path, content: Content, stays: bool, for_paper: bool) -> None:
 
 
 def _print(content: Content) -> None:
-    say_markdown("\n".join([text(content), *sentences(content.verdicts, content.catalogue)]))
+    say_markdown("\n".join([text(content), *sentences(content.headlines, content.catalogue)]))
     if content.catalogue.compares:
         say(filled(against.HINT.format(content.catalogue.titles[0])))
 

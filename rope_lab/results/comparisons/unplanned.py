@@ -38,7 +38,7 @@ def between(
     )
 
 
-def headlines(setups: list[Setup], every: list[Setup]) -> list[Result]:
+def of_contender(setups: list[Setup], every: list[Setup]) -> list[Result]:
     """Contender − baseline in each of these setups of one scale that has pairs.
 
     every: all setups, of which some may have other learning rates

@@ -4,8 +4,8 @@ from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.words import CONFIRMED, OPEN, REFUTED, REVERSED, word
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.measures import MEASURES
+from rope_lab.results.views.headlines import in_unit, unusual
 from rope_lab.results.views.tables import Section, Strong, Table
-from rope_lab.results.views.verdicts import in_unit, unusual
 
 
 def section(found: list[Result], catalogue: Catalogue) -> Section | None:

@@ -10,8 +10,8 @@ from rope_lab.results.comparisons.words import AHEAD, BEHIND, CONFIRMED, REFUTED
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import one_line
 from rope_lab.results.views.charts import ONE
+from rope_lab.results.views.headlines import gain_text, kind, label, published_gains
 from rope_lab.results.views.palettes import BAD, GOOD, INK, UNDECIDED
-from rope_lab.results.views.verdicts import gain_text, kind, label, published_gains
 
 WIDTH = 205  # pixels of the axis; the words right of it may take 262
 WORD = 70  # of these, for the word of the verdict

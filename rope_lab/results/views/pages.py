@@ -13,8 +13,7 @@ from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.setups import Setup
-from rope_lab.results.views import sections, sweeps
-from rope_lab.results.views import verdicts as verdicts_of
+from rope_lab.results.views import headlines, sections, sweeps
 from rope_lab.results.views.tables import (
     Section,
     Strong,
@@ -58,13 +57,13 @@ class Content:
     below: bool = False
 
     @cached_property
-    def verdicts(self) -> list[Result]:
-        return verdicts_of.verdicts(self.setups, self.studied, self.catalogue)
+    def headlines(self) -> list[Result]:
+        return headlines.headlines(self.setups, self.studied, self.catalogue)
 
     @property
     def measured(self) -> list[Result]:
         """The verdicts of a forest plot; none if there are fewer than three."""
-        found = [verdict for verdict in self.verdicts if verdict.gain.n]
+        found = [result for result in self.headlines if result.gain.n]
         return found if len(found) > 2 else []
 
     @cached_property
@@ -85,17 +84,17 @@ class Content:
     def _section(self, each: Setup | Sweep) -> Section:
         if isinstance(each, Sweep):
             return sweeps.section(each)
-        for verdict in self.verdicts:
-            same = (verdict.title, verdict.comparison.scale) == (each.report.title, each.scale)
-            if same and not (verdict.family.planned or each.variant):
-                return sections.section(each, verdict)
+        for headline in self.headlines:
+            same = (headline.title, headline.comparison.scale) == (each.report.title, each.scale)
+            if same and not (headline.family.planned or each.variant):
+                return sections.section(each, headline)
         return sections.section(each, None)
 
 
 def text(content: Content) -> str:
     """Everything as Markdown, without figures."""
     sections = map(shown, content.sections.values())
-    return _joined([_verdicts(content), *sections, _problems(content)]) + "\n"
+    return _joined([_headlines(content), *sections, _problems(content)]) + "\n"
 
 
 def publish(out: Path, content: Content) -> list[Path]:
@@ -122,7 +121,7 @@ def publish(out: Path, content: Content) -> list[Path]:
     if content.measured:
         files[f"{FOREST}.svg"] = render.svg(forest.forest(content.measured, content.catalogue))
         lead.append(_figure(FOREST))
-    lead.append(_verdicts(content) if content.catalogue.compares else PLANNED)
+    lead.append(_headlines(content) if content.catalogue.compares else PLANNED)
     lead.append(" · ".join(others.values()))
     pages[INDEX] = [*lead, *pages[INDEX], _problems(content)]
     written = {out / page: _between(out / page, _joined(parts)) for page, parts in pages.items()}
@@ -132,14 +131,14 @@ def publish(out: Path, content: Content) -> list[Path]:
     return list(written)
 
 
-def _verdicts(content: Content) -> str:
+def _headlines(content: Content) -> str:
     """The verdicts on the contender: planned ones, and exploratory ones folded below them."""
-    planned = [result for result in content.verdicts if result.family.planned]
-    rest = [result for result in content.verdicts if not result.family.planned]
-    tables = [markdown(verdicts_of.table(found, content.catalogue)) for found in (planned, rest)]
+    planned = [result for result in content.headlines if result.family.planned]
+    rest = [result for result in content.headlines if not result.family.planned]
+    tables = [markdown(headlines.table(found, content.catalogue)) for found in (planned, rest)]
     if all(tables):
         tables[1:] = _folded("Exploratory: what was not planned", tables[1:])
-    return _joined([*tables, bullets(verdicts_of.legend(content.verdicts, content.catalogue))])
+    return _joined([*tables, bullets(headlines.legend(content.headlines, content.catalogue))])
 
 
 def shown(section: Section, figure: str = "", folded: bool = False) -> str:

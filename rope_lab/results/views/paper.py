@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rope_lab.files import write_files
-from rope_lab.results.views import tables, verdicts
+from rope_lab.results.views import headlines, tables
 from rope_lab.results.views.pages import FOREST, Content
 from rope_lab.results.views.tables import Table, unused
 
@@ -30,7 +30,7 @@ def write(out: Path, content: Content) -> Path:
 
 def _tables(content: Content) -> dict[str, tuple[str, Table]]:
     """The title and the content of each table, by its name."""
-    found = {FOREST: ("Verdicts", verdicts.table(content.verdicts, content.catalogue))}
+    found = {FOREST: ("Verdicts", headlines.table(content.headlines, content.catalogue))}
     for each, section in content.sections.items():
         name = unused(found, f"{each.file}-{each.recipe_id}")
         found[name] = section.title, section.table

@@ -39,12 +39,12 @@ FORMS = {LENGTH: "{:.1%} ({:.0%}–{:.0%})", LENGTH_LOSS: "{:.3f} ({:.3f}–{:.3
 ABOVE = " Losses are above the Bayes-optimal loss."
 
 
-def section(setup: Setup, verdict: Result | None) -> Section:
-    """A setup's tables and sentences; `verdict`: of contender and baseline; the first table shows
+def section(setup: Setup, headline: Result | None) -> Section:
+    """A setup's tables and sentences; `headline`: of contender and baseline; the first table shows
     its p.
     """
-    found = of_schemes(setup, verdict)
-    sentences = [models(setup), *_tests(setup, found, verdict)]
+    found = of_schemes(setup, headline)
+    sentences = [models(setup), *_tests(setup, found, headline)]
     if setup.catalogue.compares:
         sentences += [*_reached_thresholds(setup), *_since_thresholds(setup)]
     return Section(
@@ -94,7 +94,7 @@ def _reached(steps: pd.Series) -> str:
     return f"{reached}, step {median:,.0f}" if median < math.inf else reached
 
 
-def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> Iterator[str]:
+def _tests(setup: Setup, found: dict[str, Result], headline: Result | None) -> Iterator[str]:
     """A sentence on the tests of differences."""
     measured = [result for result in found.values() if result.difference.n]
     if not measured:
@@ -102,7 +102,7 @@ def _tests(setup: Setup, found: dict[str, Result], verdict: Result | None) -> It
     families = {}
     for result in found.values():
         if not math.isnan(result.p_family):
-            who = setup.catalogue.titles[0] if result is verdict else "others"
+            who = setup.catalogue.titles[0] if result is headline else "others"
             families[who] = result.corrected_for
     tests = " and ".join(f"{tests} ({who})" for who, tests in families.items())
     if len(families) == 1:

@@ -8,10 +8,10 @@ from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Record, Run
 from rope_lab.results.views import tables
+from rope_lab.results.views.headlines import gain_text
 from rope_lab.results.views.plan_page import text as described
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
 from rope_lab.results.views.verdict import Verdict, p_text
-from rope_lab.results.views.verdicts import gain_text
 from rope_lab.shipped import choices
 
 EDITED = "was edited after the plan was frozen: the verdict is of its copy"

@@ -6,7 +6,7 @@ import math
 from itertools import chain
 
 from rope_lab.results.comparisons.answers import Result
-from rope_lab.results.comparisons.unplanned import headlines
+from rope_lab.results.comparisons.unplanned import of_contender
 from rope_lab.results.comparisons.words import (
     AHEAD,
     BEHIND,
@@ -44,7 +44,7 @@ MEANINGS = {
 }
 
 
-def verdicts(
+def headlines(
     setups: list[Setup], studied: list[list[Result]], catalogue: Catalogue
 ) -> list[Result]:
     """Contender − baseline: of the planned comparisons, then of the setups under their usual
@@ -61,7 +61,7 @@ def verdicts(
             found.append(result if names[0] == catalogue.contender else result.swapped())
     for scale in dict.fromkeys(setup.scale for setup in setups):
         usual = [setup for setup in setups if setup.scale == scale and not setup.variant]
-        found += headlines(usual, setups)
+        found += of_contender(usual, setups)
 
     def order(result: Result) -> tuple:
         return (
