@@ -173,7 +173,7 @@ def test_logarithms_of_steps_are_compared_and_fewer_are_better(study, runs):
     planned = replace(study.primary[0], test="sign_flip", value="log_steps", reaches=0.5)
     (result,) = answers(replace(study, primary=[planned], secondary=[]), made)
     assert result.difference.mean == pytest.approx(np.mean(sooner))
-    assert f": {np.exp(np.mean(sooner)):.2f} [" in plan_page.text(result)
+    assert f": {np.exp(np.mean(sooner)):.2f} [" in plan_page.result_text(result)
     assert (result.ahead, plan_word(result)) == (True, "confirmed")
     with pytest.raises(ValueError, match="needs reaches"):
         replace(planned, reaches=None)
@@ -195,7 +195,7 @@ def test_problems_of_one_length_are_compared(study, runs):
     assert result.difference.mean == pytest.approx(np.mean(SEEDS))
     assert "length/24 of" in answers(asked, runs)[0].family.untested
     one = replace(asked, seeds={"rope": [8], "roper": [8]})
-    assert plan_page.text(answers(one, graded)[0]).startswith("+8 (one seed)")
+    assert plan_page.result_text(answers(one, graded)[0]).startswith("+8 (one seed)")
 
 
 @pytest.mark.parametrize("higher", [True, False])
@@ -216,7 +216,7 @@ def test_a_margin_is_measured_from_the_intervals_worse_end(study, gains, said, h
     ]
     planned = replace(study.primary[0], test="t", metric=metric, times=1.0, margin=0.01)
     asked = replace(study, primary=[], secondary=[planned], higher_is_better=higher)
-    assert f": {said}" in plan_page.text(answers(asked, made)[0])
+    assert f": {said}" in plan_page.result_text(answers(asked, made)[0])
 
 
 @pytest.mark.parametrize("change", [{"status": "interrupted"}, {"settings": {"train.lr": 2e-4}}])

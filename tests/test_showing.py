@@ -301,7 +301,7 @@ def test_planned_tests_at_a_columns_own_scale_count_first(tests, text):
     ranked = gains.ranked(column, kept.catalogue, {})
     measured_so = replace(kept, tests=made)
     row = which.row("kerple_log", ranked, [ranked], measured_so)
-    assert row["how sure"] == text.format(plan_page.text(result))
+    assert row["how sure"] == text.format(plan_page.result_text(result))
     has_own = text.startswith("undecided")
     assert row["RoPE → scheme"] == ("0.171 → 0.838" if has_own else "0.168 → 0.999")
     outcomes = which.by_outcome([*ranked.gains], ranked, measured_so)

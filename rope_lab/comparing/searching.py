@@ -15,8 +15,7 @@ from rope_lab.results.plans.number_of_pairs import FEWEST_PLANNED
 from rope_lab.results.plans.rates import SEARCH_SEED, Cell, Search
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import Arm
-from rope_lab.results.records.setups import seeds as seeds_text
+from rope_lab.results.records.setups import Arm, seeds_text
 from rope_lab.text import filled, say, short_path
 from rope_lab.train import config
 
@@ -44,7 +43,7 @@ def search(order: Order, asks: Asks) -> Found:
     """
     check_measure(order.task, order.measure)
     with order.code_copied():
-        rates = _planned(order)
+        rates = _rate_search(order)
         _ask(order, rates, asks)
     runs, state = rates.made(order.launcher, "search")
     result = _at_best_rates(order, state.best, runs)
@@ -53,7 +52,7 @@ def search(order: Order, asks: Asks) -> Found:
     return Found(best, state.rates, result, list(runs.values()))
 
 
-def _planned(order: Order) -> RateSearch:
+def _rate_search(order: Order) -> RateSearch:
     """The search of both schemes around the recipe's learning rate. Raises ConfigError."""
     task = path_of(order.copied(order.task), order.folder)
     common = [f"task={task}", f"scale={order.scale}", *order.overrides]
@@ -61,9 +60,9 @@ def _planned(order: Order) -> RateSearch:
     cfg = config.load(*common, f"position={schemes[0]}")
     check_length(order.measure, cfg.eval.lengths)
     rates, seeds = order.search
-    plan = Search(schemes, cfg.train.lr, rates, range(SEARCH_SEED, SEARCH_SEED + seeds))
+    both = Search(schemes, cfg.train.lr, rates, range(SEARCH_SEED, SEARCH_SEED + seeds))
     gain = partial(gain_of, name=order.measure)
-    return RateSearch(plan, common, gain, order.folder, order.folder / STOPPED)
+    return RateSearch(both, common, gain, order.folder, order.folder / STOPPED)
 
 
 def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
@@ -73,11 +72,10 @@ def _ask(order: Order, rates: RateSearch, asks: Asks) -> None:
     runs, state = rates.progress()
     if not state.missing:
         return
-    plan = rates.plan
     before = list(runs.values())
     checked = {cell.scheme for cell in runs}  # before the first of their runs
-    check_own([each for each in plan.schemes if each not in checked], rates.common)
-    grid, seeds = plan.grid, plan.seeds
+    check_own([each for each in rates.search.schemes if each not in checked], rates.common)
+    grid, seeds = rates.search.grid, rates.search.seeds
     text = (
         f"search   {len(grid)} rates, {grid[0]:g} to {grid[-1]:g}, on seed {seeds[0]}; "
         f"then the best 2 of each scheme on {seeds_text(seeds[1:])}\n"

@@ -27,7 +27,7 @@ from rope_lab.files import digest, write_whole
 from rope_lab.places import RESULTS, RUNS
 from rope_lab.results.plans import freeze, tries
 from rope_lab.results.plans.bill import Bill
-from rope_lab.results.plans.names import arm_name, position_of, recorded_name
+from rope_lab.results.plans.names import arm_name, recorded_name
 from rope_lab.results.plans.number_of_pairs import number_of_pairs, smallest_difference
 from rope_lab.results.plans.outcomes import of_study
 from rope_lab.results.plans.study import NAME, Study
@@ -37,7 +37,7 @@ from rope_lab.results.records.kept import keep, read_kept
 from rope_lab.results.records.known import known_seeds
 from rope_lab.results.records.measures import Measure
 from rope_lab.results.records.run import Run
-from rope_lab.results.records.setups import seeds as seeds_text
+from rope_lab.results.records.setups import seeds_text
 from rope_lab.results.views import verdict_page
 from rope_lab.results.views.verdict import Verdict
 from rope_lab.text import ConfigError, filled, say, short_path
@@ -108,7 +108,7 @@ def verdict(order: Order, study: Study, runs: Ended) -> Verdict:
     primary, *secondary = of_study(study, every, catalogue, order.folder / NAME)
     if why := primary.family.untested:
         raise Stopped(f"not tested: {why}", NOT_PLANNED)
-    ours, theirs = map(position_of, study.seeds)
+    ours, theirs = study.pair
     frozen = tries.read(order.folder.parent)
     alike = tries.of_question(frozen, {ours, theirs}, recorded_name(study.task))
     found = Verdict(
@@ -210,7 +210,7 @@ def _diverged(measure: Measure, runs: list[Run]) -> float:
 
 def _check_same(order: Order, study: Study) -> None:
     """Raises ConfigError if the plan is of another comparison than the one that is asked for."""
-    ours, theirs = map(position_of, study.seeds)
+    ours, theirs = study.pair
     asked = [*map(recorded_name, (order.ours, order.theirs, order.task)), order.scale]
     if asked != [ours, theirs, recorded_name(study.task), study.scale]:
         held = f"holds {ours} against {theirs} on {study.task}, {study.scale}"

@@ -170,17 +170,19 @@ def words_of(common: Sequence[str], cell: Cell) -> list[str]:
     return [*common, f"position={cell.scheme}", f"train.lr={cell.rate:g}", f"seed={cell.seed}"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class RateSearch:
     """A search for learning rates, whose runs are made in a folder.
+
+    search: which runs it needs
 
     common: the overrides of all its runs
     gain:   the value of a run, higher is better
     rows:   a folder in which its runs are kept if it is stopped
-    jobs:   of the runs so far, ended or missing
+    jobs:   of the runs so far, ended or missing; `progress` adds to them
     """
 
-    plan: Search
+    search: Search
     common: Sequence[str]
     gain: Callable[[Run], float]
     folder: Path
@@ -192,7 +194,7 @@ class RateSearch:
         while True:
             of_jobs = ended(list(self.jobs.values()), self.folder, self.rows)
             runs = {cell: of_jobs[job] for cell, job in self.jobs.items() if job in of_jobs}
-            state = self.plan.progress({cell: self.gain(run) for cell, run in runs.items()})
+            state = self.search.progress({cell: self.gain(run) for cell, run in runs.items()})
             new = [cell for cell in state.missing if cell not in self.jobs]
             if not new:
                 return runs, state

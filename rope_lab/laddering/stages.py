@@ -40,8 +40,8 @@ class Ladder:
         """The search for the learning rates at a size."""
         rates, seeds = self.tried
         seeds_of_search = range(SEARCH_SEED, SEARCH_SEED + seeds)
-        plan = Search(self.schemes, self.usual, rates, seeds_of_search)
-        return RateSearch(plan, [*self.common, *size.words], LOSS.gain, self.folder)
+        search = Search(self.schemes, self.usual, rates, seeds_of_search)
+        return RateSearch(search, [*self.common, *size.words], LOSS.gain, self.folder)
 
     def rates(self, best: Sequence[dict[str, float]]) -> Rates:
         """The rate of each scheme at every size; best: at the two smallest."""

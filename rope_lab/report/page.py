@@ -13,7 +13,7 @@ from rope_lab.report import figures
 from rope_lab.results.comparisons.answers import Result
 from rope_lab.results.comparisons.grids import Sweep
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.setups import Setup, seeds
+from rope_lab.results.records.setups import Setup, seeds_text
 from rope_lab.results.views import advice, headlines, plan_page, probes
 from rope_lab.results.views import render as vega
 from rope_lab.results.views.forest import forest
@@ -112,7 +112,7 @@ def _section(content: Content, shown: Setup | Sweep) -> Record:
     here = [seed for setup in setups for seed in setup.runs.seed]
     return {
         "section": content.sections[shown],
-        "label": f"runs: {len(here)}, {seeds(set(here))}",
+        "label": f"runs: {len(here)}, {seeds_text(set(here))}",
         "data": {"groups": list(map(_setup, setups)), "charts": figures.others(shown)},
     }
 

@@ -121,7 +121,7 @@ def verdicts(tests: list[Result], catalogue: Catalogue, both: bool = False) -> T
                 "against": theirs,
                 "task": result.title,
                 "compared": asked.short_name,
-                "difference [95% interval]": plan_page.text(result),
+                "difference [95% interval]": plan_page.result_text(result),
                 "study": result.family.study.name,
                 "outcome": Strong(plan_word(result)),
             }

@@ -193,7 +193,7 @@ def planned(tests: list[Result], column: Column) -> str:
     scales = sorted({each.comparison.scale for each in tests})
     where = "" if is_at_scale(tests[0], column) else f" at scale {' and '.join(scales)}"
     if len(tests) == 1:
-        return f"; planned test{where}: {plan_word(tests[0])}, {plan_page.text(tests[0])}"
+        return f"; planned test{where}: {plan_word(tests[0])}, {plan_page.result_text(tests[0])}"
     counts = Counter(map(plan_word, tests))
     counted = ", ".join(f"{count} {word}" for word, count in counts.items())
     return f"; planned tests{where}: {counted}"

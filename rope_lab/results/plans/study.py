@@ -18,7 +18,7 @@ from rope_lab.files import digest
 from rope_lab.identity import GROUPS
 from rope_lab.places import ROOT
 from rope_lab.results.comparisons.paired_tests import TESTS
-from rope_lab.results.plans.names import own_settings
+from rope_lab.results.plans.names import own_settings, position_of
 from rope_lab.results.records.catalogue import TaskReport
 from rope_lab.results.records.measures import MEASURES, At, Measure, like
 from rope_lab.results.records.run import Name, reason
@@ -135,6 +135,12 @@ class Study:
     difference: Positive | None = None
     primary: list[PlannedTest] = Field(default_factory=list)
     secondary: list[PlannedTest] = Field(default_factory=list)
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The names of the schemes of its first test, ours and theirs."""
+        ours, theirs = map(position_of, self.comparisons[0].schemes)
+        return ours, theirs
 
     def __post_init__(self):
         for key in self.settings:

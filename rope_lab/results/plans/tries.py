@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from rope_lab.results.plans.names import position_of, recorded_name
+from rope_lab.results.plans.names import recorded_name
 from rope_lab.results.plans.study import Study
 from rope_lab.text import Record
 
@@ -17,10 +17,9 @@ def add(folder: Path, study: Study) -> None:
     plan's file is written.
     """
     (seeds, *_) = study.seeds.values()
-    schemes = list(map(position_of, study.seeds))
     line = {
         "folder": folder.name,
-        "schemes": schemes,
+        "schemes": [*study.pair],
         "task": study.task,
         "scale": study.scale,
         "seeds": seeds,

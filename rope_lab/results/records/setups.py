@@ -257,7 +257,7 @@ def numbers(values: Iterable[int]) -> str:
     return ", ".join(f"{span[0]}–{span[-1]}" if span[1:] else f"{span[0]}" for span in spans)
 
 
-def seeds(values: Collection[int]) -> str:
+def seeds_text(values: Collection[int]) -> str:
     """`seed 3`, `seeds 0–4`."""
     name = "seeds" if len(values) > 1 else "seed"
     return f"{name} {numbers(values)}"

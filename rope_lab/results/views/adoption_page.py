@@ -17,7 +17,7 @@ from rope_lab.results.comparisons.continued import (
 )
 from rope_lab.results.comparisons.stats import FEWEST_PAIRS
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.setups import seeds as seeds_text
+from rope_lab.results.records.setups import seeds_text
 from rope_lab.results.views import charts, palettes, render, tables
 from rope_lab.results.views.longer_page import of_ways
 from rope_lab.results.views.panels import Panel, points_frame

@@ -23,7 +23,7 @@ from rope_lab.results.comparisons.words import (
 )
 from rope_lab.results.plans.names import RATE, scheme_of
 from rope_lab.results.records.catalogue import Catalogue, rank
-from rope_lab.results.records.setups import Setup, seeds
+from rope_lab.results.records.setups import Setup, seeds_text
 from rope_lab.results.views.tables import NONE, Strong, Table, interval, signed
 
 GAINS = (
@@ -112,7 +112,7 @@ def unusual(result: Result) -> str:
 
 def label(result: Result) -> str:
     """`paper, seeds 0–4`"""
-    runs = seeds(result.seeds) if result.seeds else ""
+    runs = seeds_text(result.seeds) if result.seeds else ""
     return ", ".join(filter(None, [where(result), runs]))
 
 

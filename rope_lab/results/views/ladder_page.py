@@ -22,7 +22,7 @@ from rope_lab.results.comparisons.ladder import (
 from rope_lab.results.comparisons.stats import t_interval
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.frame import curve
-from rope_lab.results.records.setups import seeds as seeds_text
+from rope_lab.results.records.setups import seeds_text
 from rope_lab.results.views import charts, palettes, render, tables
 from rope_lab.results.views.panels import Panel, points_frame
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown

@@ -22,7 +22,7 @@ from rope_lab.results.comparisons.continued import (
 from rope_lab.results.comparisons.stats import FEWEST_PAIRS, t_interval
 from rope_lab.results.records.catalogue import Catalogue, TaskReport
 from rope_lab.results.records.measures import AT, LENGTH, LENGTH_LOSS, Measure
-from rope_lab.results.records.setups import seeds as seeds_text
+from rope_lab.results.records.setups import seeds_text
 from rope_lab.results.views import charts, palettes, render, tables
 from rope_lab.results.views.panels import Colors, Panel, points_frame
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown

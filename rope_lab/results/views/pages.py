@@ -93,8 +93,8 @@ class Content:
 
 def text(content: Content) -> str:
     """Everything as Markdown, without figures."""
-    sections = map(shown, content.sections.values())
-    return _joined([_headlines(content), *sections, _problems(content)]) + "\n"
+    parts = [_headlines(content), *map(shown, content.sections.values()), _problems(content)]
+    return _joined(parts) + "\n"
 
 
 def publish(out: Path, content: Content) -> list[Path]:
@@ -149,8 +149,8 @@ def shown(section: Section, figure: str = "", folded: bool = False) -> str:
         bullets(section.sentences),
         markdown(section.more),
     ]
-    if section.folded.rows:
-        parts += _folded(EVERY, [markdown(section.folded), bullets(section.details)])
+    if section.every_seed.rows:
+        parts += _folded(EVERY, [markdown(section.every_seed), bullets(section.details)])
     if folded:
         parts = _folded("Tables and figures", parts)
     return _joined([f"## {escaped(section.title)}", *parts])

@@ -35,5 +35,5 @@ def _tables(content: Content) -> dict[str, tuple[str, Table]]:
         name = unused(found, f"{each.file}-{each.recipe_id}")
         found[name] = section.title, section.table
         found[f"{name}-more"] = section.title, section.more
-        found[f"{name}-seeds"] = section.title, section.folded
+        found[f"{name}-seeds"] = section.title, section.every_seed
     return found

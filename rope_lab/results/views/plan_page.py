@@ -92,7 +92,7 @@ def _tests(results: list[Result], catalogue: Catalogue) -> Table:
         row = {
             f"{kind} comparison": result.comparison.name,
             "schemes": _schemes(result, catalogue),
-            "result [95% interval]": text(result),
+            "result [95% interval]": result_text(result),
             "p (not corrected)": f"{result.p:.2g}",
         }
         if family.is_primary:
@@ -108,11 +108,11 @@ def claim(result: Result, catalogue: Catalogue) -> tuple[str, str]:
     about = f"{NAME}, study {family.study.name}, {result.comparison.name}"
     if family.untested:
         return word(result), f"{about}: {family.untested}"
-    found = f"{_schemes(result, catalogue)} {text(result)}, p {result.p_family:.2g}"
+    found = f"{_schemes(result, catalogue)} {result_text(result)}, p {result.p_family:.2g}"
     return plan_word(result), f"{about}: {found}"
 
 
-def text(result: Result) -> str:
+def result_text(result: Result) -> str:
     """The result of a planned test in words."""
     at = result.measure.at
     pairs = result.pairs

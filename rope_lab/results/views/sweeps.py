@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rope_lab.results.comparisons.grids import Sweep
-from rope_lab.results.records.setups import seeds
+from rope_lab.results.records.setups import seeds_text
 from rope_lab.results.views.notes import details, warnings
 from rope_lab.results.views.sections import RANGE
 from rope_lab.results.views.tables import (
@@ -35,7 +35,7 @@ def section(sweep: Sweep) -> Section:
         sweep.title,
         scores(sweep),
         sentences,
-        folded=every_seed(sweep),
+        every_seed=every_seed(sweep),
         details=list(details(sweep.others)),
     )
 
@@ -47,7 +47,7 @@ def _of_best(sweep: Sweep) -> Iterator[str]:
         if titles:
             yield Strong(f"best at the first or last value: {'; '.join(titles)}; try values beyond")
     if left_out := sweep.left_out():
-        yield f"{seeds(left_out)}: not at every value, and not counted for the best ones"
+        yield f"{seeds_text(left_out)}: not at every value, and not counted for the best ones"
 
 
 def scores(sweep: Sweep) -> Table:

@@ -68,15 +68,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: a table, sentences, perhaps a second table, then a folded one and
-    details.
+    """A part of a page: a table, sentences, perhaps a second table, then those of every seed, with
+    details, which are folded.
     """
 
     title: str
     table: Table
     sentences: list[str] = field(default_factory=list)
     more: Table = Table([])
-    folded: Table = Table([])
+    every_seed: Table = Table([])
     details: list[str] = field(default_factory=list)
 
 

@@ -9,7 +9,6 @@ import rope_lab
 from rope_lab.results.comparisons.answers import Family, Result
 from rope_lab.results.comparisons.stats import ALPHA, Interval
 from rope_lab.results.comparisons.words import CONFIRMED, REVERSED, plan_word
-from rope_lab.results.plans.names import position_of
 from rope_lab.results.plans.tries import Tries
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.measures import LENGTH_LOSS, OF_LENGTHS
@@ -108,8 +107,8 @@ class Verdict:
         from rope_lab.results.views.verdict_figure import paired  # Altair takes half a second
 
         catalogue = Catalogue()
-        schemes = [position_of(scheme) for scheme in self.family.study.seeds]
-        ours, theirs = (catalogue.color(scheme, schemes) for scheme in schemes)
+        pair = self.family.study.pair
+        ours, theirs = (catalogue.color(scheme, pair) for scheme in pair)
         return paired(self.result, self.names, (ours, theirs))
 
 

@@ -9,7 +9,7 @@ from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.run import Record, Run
 from rope_lab.results.views import tables
 from rope_lab.results.views.headlines import gain_text
-from rope_lab.results.views.plan_page import text as described
+from rope_lab.results.views.plan_page import result_text
 from rope_lab.results.views.tables import Strong, Table, bullets, escaped, markdown, mean_of
 from rope_lab.results.views.verdict import Verdict, p_text
 from rope_lab.shipped import choices
@@ -193,7 +193,7 @@ def _searched(verdict: Verdict, position: str, rate: float) -> str:
 def _secondary(verdict: Verdict) -> Table:
     rows = []
     for result in verdict.secondary:
-        found = described(result)
+        found = result_text(result)
         row = {"comparison": result.comparison.name, "found": found}
         rows.append(row | {"test": p_text(result.p)})
     return Table(rows)
