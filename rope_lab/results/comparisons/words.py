@@ -27,32 +27,48 @@ def plan_word(result: Result) -> str:
 
 
 def word(result: Result) -> str:
-    """The word of a comparison of the contender with the baseline.
+    """The word of a comparison of two schemes, from the side of the first."""
+    return _of_plan(result) if result.family.planned else _not_planned(result)
 
-    Of a planned one `open` while runs are to come, `not tested` if they cannot be compared, else as
-    in the plan. Of another one, or if the plan does not count: `ahead` or `behind` if p is
-    significant; `neither learned it` if both are at the score of a guess; `no verdict` and why
-    below three pairs, if a run diverged, or if all pairs differ alike; else `unsure`, also of so
-    few pairs that this scale has no test.
+
+def _of_plan(result: Result) -> str:
+    """`open` while runs are to come, `not tested` if they cannot be compared, exploratory if the
+    plan does not count, else an outcome of the plan.
     """
-    if result.family.open:
+    family, published = result.family, result.comparison.published
+    if family.open:
         return OPEN
-    if result.family.planned:
-        if result.family.untested:
-            return NOT_TESTED
-        if not result.family.flaws:
-            return _outcome(result)
-    elif reason := _no_verdict(result):
+    if family.untested:
+        return NOT_TESTED
+    if family.flaws:
+        return _exploratory(result)
+    if result.p_family < ALPHA:
+        return CONFIRMED if result.ahead else REVERSED
+    return REFUTED if published and result.gain.high < published[0] else UNDECIDED
+
+
+def _not_planned(result: Result) -> str:
+    """`no verdict` and why, `neither learned it` if both are at the score of a guess, else
+    exploratory.
+    """
+    if reason := _no_verdict(result):
         return f"{NO_VERDICT}: {reason}"
-    elif result.at_chance:
-        return NEITHER
+    return NEITHER if result.at_chance else _exploratory(result)
+
+
+def _exploratory(result: Result) -> str:
+    """`ahead` or `behind` if p is significant, else `unsure`, also of so few pairs that this scale
+    has no test.
+    """
     if result.p_family < ALPHA:
         return AHEAD if result.ahead else BEHIND
     return UNSURE
 
 
 def _no_verdict(result: Result) -> str:
-    """Why nothing can be said of an unplanned comparison; empty if something can."""
+    """Why nothing can be said of an unplanned comparison: below three pairs, if a run diverged, or
+    if all pairs differ alike. Empty if something can.
+    """
     missing = FEWEST_PAIRS - len(result.pairs)
     if missing > 0:
         return "add 1 seed" if missing == 1 else f"add {missing} seeds"
@@ -63,10 +79,3 @@ def _no_verdict(result: Result) -> str:
     if has_test and math.isnan(result.p_family):
         return "all pairs differ alike, so there is no test"
     return ""
-
-
-def _outcome(result: Result) -> str:
-    if result.p_family < ALPHA:
-        return CONFIRMED if result.ahead else REVERSED
-    published = result.comparison.published
-    return REFUTED if published and result.gain.high < published[0] else UNDECIDED

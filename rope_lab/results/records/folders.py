@@ -146,7 +146,7 @@ def read_run(folder: Path) -> Run:
         if parent["scheme_id"] != own:
             other = f"{parent.get('position', '')}-{parent['scheme_id']}"
     settings |= {"device": provenance["hardware"]["device"], "position": config["position"]}
-    numbers = json.loads(json.dumps({"slices": {}, "floor": {}} | content), parse_float=six_digits)
+    rounded = json.loads(json.dumps({"slices": {}, "floor": {}} | content), parse_float=six_digits)
     record = {
         "config": settings,
         "curve": _read_curves(folder / "metrics.jsonl"),
@@ -155,7 +155,7 @@ def read_run(folder: Path) -> Run:
         "files": provenance.get("files", []),
         "start": provenance.get("start") or "",
     }
-    return from_record(numbers | record)
+    return from_record(rounded | record)
 
 
 def origin(provenance: Record) -> Record:
