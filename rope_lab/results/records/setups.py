@@ -66,8 +66,8 @@ class Setup:
 
     @property
     def others(self) -> list[str]:
-        """The schemes that are compared with the baseline; none without it, or if the runs belong to
-        a plan.
+        """The schemes that are compared with the baseline; none without it, or if the runs belong
+        to a plan.
         """
         baseline = self.catalogue.baseline
         if not self.catalogue.compares or baseline not in self.schemes:
