@@ -325,7 +325,7 @@ def test_an_estimate_has_intervals_and_no_test(tmp_path, capsys):
     """With as few pairs as published.yaml names, any scheme gets an estimate only; one more pair
     gets a test.
     """
-    few = CATALOGUE.untested["full_width"]
+    few = CATALOGUE.estimates["full_width"]
     rope, roper = ([start + seed / 100 for seed in range(few + 1)] for start in (0.4, 0.7))
     roper[0] = 0.45  # less than half
     for n, tested in ((few, False), (few + 1, True)):

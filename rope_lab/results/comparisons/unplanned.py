@@ -34,7 +34,7 @@ def between(
         theirs=setup.arm(other),
         test=test,
         published=tuple(setup.report.published_gains(scheme, other)) if setup.versions else (),
-        fewest=max(setup.catalogue.untested.get(setup.scale, 0) + 1, FEWEST_PAIRS),
+        fewest=max(setup.catalogue.estimates.get(setup.scale, 0) + 1, FEWEST_PAIRS),
     )
 
 

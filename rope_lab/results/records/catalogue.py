@@ -107,7 +107,7 @@ class Catalogue:
     tasks: dict[str, Record] = field(default_factory=_said("tasks"))
     scales: list[str] = field(default_factory=_said("scales"))
     attributes: dict[str, str] = field(default_factory=_said("attributes"))
-    untested: dict[str, int] = field(default_factory=_said("untested"))
+    estimates: dict[str, int] = field(default_factory=_said("estimates"))
     uses: dict[str, Record] = field(default_factory=_said("uses"))
     rotations: Record = field(default_factory=_said("rotations"))
     compares: bool = True
