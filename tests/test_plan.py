@@ -315,7 +315,7 @@ def test_a_run_belongs_to_the_scheme_with_its_settings():
     }
     found = find.find(study, list(kinds.values()))
     assert found == {(scheme, run.seed): run for scheme, run in kinds.items() if scheme}
-    assert "position.other=3" in find.unnamed(study, found)
+    assert "position.other=3" in find.settings_not_planned(study, found)
     # As runs of one of several classes.
     assert arm_name("./mine.py:Steep position.k=2") == "mine-Steep (k=2)"
 

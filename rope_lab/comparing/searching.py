@@ -23,7 +23,7 @@ SOLVED = 0.995  # a share from which a task counts as solved
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchOutcome:
     """The outcome of a search.
 
     best:   the learning rate of each scheme; rates: all that were tried
@@ -36,7 +36,7 @@ class Found:
     runs: list[Run]
 
 
-def search(order: Order, asks: Asks) -> Found:
+def search(order: Order, asks: Asks) -> SearchOutcome:
     """Search, or resume a search that was interrupted; asks: raises Stopped at a no.
 
     Raises Stopped, also if a comparison of these schemes can show no difference.
@@ -49,7 +49,7 @@ def search(order: Order, asks: Asks) -> Found:
     result = _at_best_rates(order, state.best, runs)
     _check_room(order, result)
     best = dict(zip(order.schemes, state.best.values(), strict=True))
-    return Found(best, state.rates, result, list(runs.values()))
+    return SearchOutcome(best, state.rates, result, list(runs.values()))
 
 
 def _rate_search(order: Order) -> RateSearch:

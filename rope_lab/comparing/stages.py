@@ -11,7 +11,7 @@ from pathlib import Path
 from rope_lab.comparing import fixed
 from rope_lab.comparing.order import SEARCH, Order
 from rope_lab.comparing.relatives import relatives
-from rope_lab.comparing.searching import Found, search
+from rope_lab.comparing.searching import SearchOutcome, search
 from rope_lab.experiments.launching import (
     NOT_PLANNED,
     Asks,
@@ -148,7 +148,7 @@ def _overrides(order: Order, study: Study) -> list[list[str]]:
     return every
 
 
-def _frozen(order: Order, found: Found) -> str:
+def _frozen(order: Order, found: SearchOutcome) -> str:
     """The text of the plan, from what the search found."""
     result, best = found.result, found.best
     measure, (_, baseline) = result.measure, result.means

@@ -8,13 +8,13 @@ from rope_lab.results.plans import study as studies
 from rope_lab.results.plans.setups import of_own_recipes, setups_of_folders
 from rope_lab.results.records.catalogue import Catalogue
 from rope_lab.results.records.folders import is_kept
-from rope_lab.results.records.kept import Found
+from rope_lab.results.records.kept import RunsAndProblems
 from rope_lab.results.records.run import DAMAGE, Run, one_line
 from rope_lab.results.views import probes
 from rope_lab.results.views.pages import Content
 
 PROBES = ("probes.json", "*/probes.json", "probes/*.json")  # within a folder
-Recorded = dict[Path, Found]  # the runs of each folder, and problems
+Recorded = dict[Path, RunsAndProblems]  # the runs of each folder, and problems
 
 
 def contents(

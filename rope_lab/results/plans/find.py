@@ -69,12 +69,12 @@ def setup_of(study: Study, found: Runs, catalogue: Catalogue) -> Setup:
     return Setup(table, catalogue, study.unusual, study.name)
 
 
-def named(cells: list[tuple[str, int]]) -> str:
+def cells_text(cells: list[tuple[str, int]]) -> str:
     """`rope seed 8, roper seed 9`."""
     return ", ".join(f"{scheme} seed {seed}" for scheme, seed in cells)
 
 
-def unnamed(study: Study, found: Runs) -> list[str]:
+def settings_not_planned(study: Study, found: Runs) -> list[str]:
     """Settings of the runs that are neither the plan's nor today's of conf/: `train.steps=20`."""
     others = set()
     for (scheme, _), run in found.items():
@@ -106,10 +106,10 @@ def untested(study: Study, found: Runs) -> str:
         return f"{ended}. Nothing is tested before the last one has."
     if differing := _differing(study, found):
         return f"The runs differ in what the plan does not name: {', '.join(differing)}."
-    if choices := [name for name in unnamed(study, found) if name.startswith(CHOICES)]:
+    if choices := [name for name in settings_not_planned(study, found) if name.startswith(CHOICES)]:
         return f"The plan does not name {', '.join(choices)}: without it, runs may choose."
     if impure := [cell for cell, run in found.items() if run.mixed]:
-        return f"Of mixed origin, so not to be paired: {named(impure)}."
+        return f"Of mixed origin, so not to be paired: {cells_text(impure)}."
     return _better_diverged(study, found)
 
 

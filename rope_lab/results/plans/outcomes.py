@@ -9,7 +9,7 @@ from rope_lab.results.plans.find import Runs, find, untested
 from rope_lab.results.plans.names import arm_name, recorded_name
 from rope_lab.results.plans.study import NAME, PlannedTest, Study, load, of_rows
 from rope_lab.results.records.catalogue import Catalogue
-from rope_lab.results.records.kept import Found, read_kept
+from rope_lab.results.records.kept import RunsAndProblems, read_kept
 from rope_lab.results.records.run import Run
 from rope_lab.results.records.setups import Arm
 
@@ -71,7 +71,7 @@ def read(plan: Path, catalogue: Catalogue) -> tuple[list[list[Result]], list[str
     are left out. Raises ConfigError, OSError.
     """
     studies = list(load(plan).studies.values()) if plan.exists() else []
-    kept: dict[str, Found] = {}
+    kept: dict[str, RunsAndProblems] = {}
     for rows in dict.fromkeys(study.rows for study in studies):
         folder = plan.parent / rows
         kept[rows] = read_kept(folder) if folder.is_dir() else ([], [])

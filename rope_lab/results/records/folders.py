@@ -14,7 +14,7 @@ from typing import Any
 from rope_lab.files import damaged, read_sealed
 from rope_lab.identity import identify
 from rope_lab.places import OWN, RESULTS, RUNS
-from rope_lab.results.records.kept import KEPT, Found, read_kept
+from rope_lab.results.records.kept import KEPT, RunsAndProblems, read_kept
 from rope_lab.results.records.measures import MEASURES
 from rope_lab.results.records.run import (
     DAMAGE,
@@ -64,7 +64,7 @@ def with_those_below(folder: Path) -> list[Path]:
     return [folder, *(path for path in below if path.name != OWN)]
 
 
-def read(folder: Path) -> Found:
+def read(folder: Path) -> RunsAndProblems:
     """The runs of a folder, each once, and the problems of those that are left out. Run folders
     may stand beside kept records, and count before them.
     """
@@ -108,7 +108,7 @@ def read_or_warn(folders: Iterable[Path]) -> list[Run]:
     return one_each(*read_each_or_warn(folders).values())[0]
 
 
-def one_each(*parts: list[Run]) -> Found:
+def one_each(*parts: list[Run]) -> RunsAndProblems:
     """Each run of all parts once, and a line on runs that were also found with other numbers.
 
     One that has ended counts before others, one's own, of a run folder, before kept ones, and the

@@ -21,10 +21,10 @@ from rope_lab.results.records.run import (
 from rope_lab.text import ConfigError, first_three
 
 KEPT = "runs.jsonl"
-Found = tuple[list[Run], list[str]]  # and a line on each run that is left out
+RunsAndProblems = tuple[list[Run], list[str]]  # and a line on each run that is left out
 
 
-def read_kept(folder: Path) -> Found:
+def read_kept(folder: Path) -> RunsAndProblems:
     """The runs kept in `folder`, and a problem for each line that is left out. Raises OSError."""
     path = folder / KEPT
     lines = path.read_bytes().splitlines() if path.exists() else []

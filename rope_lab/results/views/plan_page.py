@@ -7,7 +7,7 @@ import pandas as pd
 from rope_lab.results.comparisons.answers import Result, samples
 from rope_lab.results.comparisons.paired_tests import TESTS
 from rope_lab.results.comparisons.words import plan_word, word
-from rope_lab.results.plans.find import named, unnamed
+from rope_lab.results.plans.find import cells_text, settings_not_planned
 from rope_lab.results.plans.names import arm_name
 from rope_lab.results.plans.study import NAME
 from rope_lab.results.records.catalogue import Catalogue
@@ -56,7 +56,7 @@ def section(results: list[Result], catalogue: Catalogue, correction: str = "") -
     if family.untested:
         return "\n\n".join([*parts, f"**Outcome: {word(results[0])}.** {family.untested}"])
     parts.append(_ended(results[0]))
-    if others := unnamed(study, family.found):
+    if others := settings_not_planned(study, family.found):
         parts.append(
             f"Not named in the plan, and other than in today's recipe: {', '.join(others)}."
         )
@@ -74,7 +74,7 @@ def _ended(result: Result) -> str:
     study, diverged = family.study, "none diverged"
     cells = [cell for cell, run in family.found.items() if run.status == "diverged"]
     if cells:
-        diverged = f"diverged, counted as {study.diverged:g}: {named(cells)}"
+        diverged = f"diverged, counted as {study.diverged:g}: {cells_text(cells)}"
     better = result.measure.better.capitalize()
     return ENDED.format(n=len(family.found), diverged=diverged, better=better)
 
