@@ -47,7 +47,7 @@ def slopes(panel: Panel, gap: str) -> alt.LayerChart:
 
     gap: the difference of the means in words
     """
-    last = panel.points.sort_values("x").groupby(["scheme", "seed"]).tail(1)
+    last = panel.points.sort_values("x", kind="stable").groupby(["scheme", "seed"]).tail(1)
     axis = alt.Axis(labelAngle=0, labelFontWeight="bold", labelOverlap=False)
     base = alt.Chart(last).encode(
         x=alt.X("scheme:N", sort=list(panel.colors), title=gap, axis=axis),
