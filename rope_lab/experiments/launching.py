@@ -175,7 +175,6 @@ class RateSearch:
     """A search for learning rates, whose runs are made in a folder.
 
     search: which runs it needs
-
     common: the overrides of all its runs
     gain:   the value of a run, higher is better
     rows:   a folder in which its runs are kept if it is stopped

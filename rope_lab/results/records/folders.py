@@ -68,22 +68,29 @@ def read(folder: Path) -> RunsAndProblems:
     """The runs of a folder, each once, and the problems of those that are left out. Run folders
     may stand beside kept records, and count before them.
     """
+    runs, problems = _read_both(folder)
+    once, twice = one_each(runs)
+    return once, problems + twice
+
+
+def _read_both(folder: Path) -> RunsAndProblems:
+    """The kept records and the run folders of a folder; a run may be in both."""
     runs, problems = read_kept(folder)
     for path in _run_folders(folder):
         try:
             runs.append(read_run(path))
         except DAMAGE as error:
             problems.append(one_line(f"{path.name}: {reason(error)}; left out"))
-    once, twice = one_each(runs)
-    return once, problems + twice
+    return runs, problems
 
 
 def read_ended(folder: Path) -> tuple[dict[str, Run], list[str]]:
     """The runs of a folder that have ended, by their id, and the problems of those that are left
     out; none without the folder.
     """
-    runs, problems = read(folder) if folder.is_dir() else ([], [])
-    return {run.run_id: run for run in runs if run.ended}, problems
+    runs, problems = _read_both(folder) if folder.is_dir() else ([], [])
+    once, _ = one_each(runs)  # its line has numbers, which a plan hides
+    return {run.run_id: run for run in once if run.ended}, problems
 
 
 def read_all(folders: Iterable[Path]) -> tuple[ByFolder, list[str]]:

@@ -180,9 +180,9 @@ def mean_of(values: Sequence[float], measure: Measure, diverged: int = 0) -> str
     form = f".{measure.digits}f"
     is_outside = found.low < 0 or found.high > measure.most
     if measure.is_log:
-        found, form = found.exp, ",.0f"
+        found, form, is_outside = found.exp, ",.0f", False
     text = interval(found, form)
-    if found.n == 2 or (is_outside and not measure.is_log):
+    if found.n == 2 or is_outside:
         least, most = (format(measure.shown(end(values)), form) for end in (min, max))
         text = f"{found.mean:{form}} ({least}–{most})"
     text = counted(text, found.n)
